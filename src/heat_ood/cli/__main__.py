@@ -1,0 +1,5 @@
+"""``python -m heat_ood.cli``."""
+
+from .app import main
+
+main()

@@ -1,0 +1,102 @@
+"""``heat-ood info`` and ``methods``: what a folder holds, and what there is to choose from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .fit import training_table
+from .output import emit, facts, show, table
+
+__all__ = ["info", "methods"]
+
+
+def info(
+    path: Annotated[Path, typer.Argument(help="A detector, or stored features.")],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what a folder holds: a detector (checked whole) or stored features.
+
+    [dim]Example:[/dim]
+
+      heat-ood info detector
+    """
+    from ..energies.storage import MANIFEST as DETECTOR
+    from ..errors import InputError
+    from ..features.manifest import MANIFEST as FEATURES
+
+    if (path / DETECTOR).exists():
+        about_detector(path, json)
+    elif (path / FEATURES).exists():
+        about_features(path, json)
+    else:
+        what = "There is no such folder" if not path.exists() else f"It has neither {DETECTOR} nor {FEATURES}"
+        raise InputError(f"{path} is neither a detector nor stored features. {what}; pass what heat-ood fit or extract wrote.")
+
+
+def about_detector(path: Path, json: bool) -> None:
+    from ..energies import Energy
+
+    energy = Energy.load(path)
+    calibration = energy.calibration
+    result: dict[str, Any] = {"detector": str(path), "method": energy.name, "reads": energy.reads, "settings": energy.settings}
+    result["calibration"] = None if calibration is None else {"samples": len(calibration.scores), "per_class": calibration.per_class}
+    result |= {"used": getattr(energy, "used", None), "fingerprint": energy.fingerprint}
+    result["bytes"] = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    outcomes, log = getattr(energy, "outcomes", {}), getattr(energy, "log", {})
+    if json:
+        emit({**result, "outcomes": outcomes, "log": log})
+        return
+    settings = "\n".join(f"{name} = {value!r}" for name, value in energy.settings.items())
+    calibrated = "none: no p-values yet" if calibration is None else f"{len(calibration.scores):,} samples{', per class' * calibration.per_class}"
+    shown = {**result, "reads": ", ".join(energy.reads), "settings": settings, "calibration": calibrated, "bytes": f"{result['bytes']:,}"}
+    if not shown.pop("used"):
+        shown.pop("used", None)
+    else:
+        shown["priors"] = ", ".join(result["used"])
+    show(facts(shown))
+    if outcomes:
+        show(training_table(outcomes, log))
+
+
+def about_features(path: Path, json: bool) -> None:
+    from ..features import Features
+    from ..features.features import describe
+    from ..features.manifest import read_manifest
+    from .sidecar import read_sidecar
+
+    manifest = read_manifest(path)
+    if manifest.finished:
+        Features.open(path)
+    columns = {describe((c.layer, c.pooling)): {"width": c.width or 1, "dtype": c.dtype} for c in manifest.columns}
+    sidecar = read_sidecar(path) or {}
+    result = {"features": str(path), "finished": manifest.finished, "samples": manifest.count, "columns": columns}
+    result |= {"classes": manifest.classes, "head": bool(manifest.head), "fingerprint": manifest.fingerprint}
+    result |= {key: sidecar.get(key) for key in ("model", "images", "preprocessing")} | {"class_names": sidecar.get("classes")}
+    if json:
+        emit(result)
+        return
+    shown = {name: value for name, value in result.items() if value is not None}
+    shown["columns"] = ", ".join(f"{name} ({c['width']} × {c['dtype']})" for name, c in columns.items())
+    show(facts(shown))
+    if not manifest.finished:
+        show("not finished: run the extraction again with the same arguments, and it goes on")
+
+
+def methods(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the methods for fit --method, and what each reads.
+
+    [dim]Example:[/dim]
+
+      heat-ood methods
+    """
+    from .. import methods as names
+    from ..energies.registry import METHODS
+
+    found = {name: {"reads": list(reads), "summary": METHODS[name].summary} for name, reads in names().items()}
+    if json:
+        emit(found)
+    else:
+        show(table(["method", "reads", "what it is"], [[name, ", ".join(m["reads"]), str(m["summary"])] for name, m in found.items()]))

@@ -1,0 +1,53 @@
+"""The file beside a feature store, ``NAME.json``: which images, classes and preprocessing it was made with."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError, InputError
+
+__all__ = ["check_sidecar", "read_sidecar", "write_sidecar"]
+
+FORMAT, VERSION = "heat-ood images", 1
+COMPARED = ("count", "classes", "files", "checksums", "preprocessing")
+
+
+def path_of(store: Path) -> Path:
+    return store.with_name(store.name + ".json")
+
+
+def read_sidecar(store: Path) -> dict[str, Any] | None:
+    """What is beside the store; None where there is nothing of this format."""
+    try:
+        data = json.loads(path_of(store).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) and data.get("format") == FORMAT and data.get("version") == VERSION else None
+
+
+def write_sidecar(store: Path, record: dict[str, Any]) -> None:
+    """Replace the file in one step; one of another format is left alone."""
+    file = path_of(store)
+    if file.exists() and read_sidecar(store) is None:
+        raise FormatError(f"{file} is in the way: it is not of this format. Move it, or choose another --out.")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(file.name + ".part")
+    part.write_text(json.dumps({"format": FORMAT, "version": VERSION, **record}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(part, file)
+
+
+def check_sidecar(store: Path, record: dict[str, Any]) -> bool:
+    """Whether a store that was begun has its file; an error if other images or preprocessing are used now."""
+    known = read_sidecar(store)
+    if known is None:
+        return False
+    different = [key for key in COMPARED if known.get(key) != record.get(key)]
+    if different:
+        raise InputError(
+            f"The features in {store} were begun with other images or preprocessing ({', '.join(different)} differ). Choose another --out, "
+            "or pass --overwrite to start anew."
+        )
+    return True

@@ -1,0 +1,365 @@
+"""HEAT: priors, corrected by residuals, composed, calibrated."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+import zlib
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .energies import Composition, Energy, EnergyLogits, Prior, create, register
+from .energies.base import CACHE_FRIENDLY
+from .energies.composition import check_weights
+from .energies.registry import CLASSES
+from .energies.storage import VALUES
+from .errors import InputError, NotFittedError
+from .features import Array, Features
+from .features.features import check_same_model
+from .presets import paper_settings
+from .progress import Bars, progress_bars
+from .residual import Checkpoint, Hybrid, Residual
+
+__all__ = ["HEAT"]
+
+DEFAULT_PRIORS = ("gmm", "gmm-std", "energy")
+DEFAULT_RESIDUAL = Residual()
+FEW = 20
+"""Below this many samples nothing is held out."""
+
+
+class HEAT(Energy):
+    r"""Hybrid energies of several priors, composed (Lafon et al., ICML 2023).
+
+    .. math::
+        E_k^h = E_{q_k} / T_k + E_{θ_k}, \qquad
+        E^β = \frac1β \log \frac1K \sum_k \exp\left(β\, \frac{E_k^h - m_k}{s_k}\right)
+
+    Args:
+        priors: names (``gmm``, ``gmm-std``, ``energy``, ``gmm-joint@layer3``, …) or unfitted energies. What the
+            features lack, the default does without.
+        weights: one a prior; None weighs alike.
+        beta: 0 is the mean of the standardised energies, -1 a mixture, the infinities maximum and minimum.
+        residual: the correction's settings; None composes the priors uncorrected; a mapping gives each prior its own.
+        seed: of the split, the residuals' initial weights and all sampling.
+        holdout: share of the samples held out of the fit, for standardising and for watching the residuals.
+        standardise: by the ``held-out`` samples, or by the ``training`` samples as the paper does.
+
+    Example:
+        >>> z = torch.rand(400, 6, generator=torch.Generator().manual_seed(0))
+        >>> train = Features(avg=z, std=z.flip(1), labels=torch.arange(400) % 3, head=(torch.eye(3, 6), None))
+        >>> detector = HEAT(residual=Residual(epochs=1, hidden=16)).fit(train).calibrate(train)
+        >>> detector.predict(train, fpr=0.05).float().mean() <= 0.05
+        tensor(True)
+        >>> list(HEAT(priors=("gmm",), residual=None).fit(train).energies(train))
+        ['prior/gmm', 'score']
+    """
+
+    name = "heat"
+
+    def __init__(
+        self,
+        priors: Sequence[str | Energy] = DEFAULT_PRIORS,
+        weights: Sequence[float] | None = None,
+        beta: float = 0.0,
+        residual: Residual | Mapping[str, Residual | None] | None = DEFAULT_RESIDUAL,
+        seed: int = 0,
+        holdout: float = 0.1,
+        standardise: str = "held-out",
+    ) -> None:
+        super().__init__()
+        self.priors, self.weights, self.beta, self.residual, self.seed = priors, weights, beta, residual, seed
+        self.holdout, self.standardise = holdout, standardise
+        self.used: tuple[str, ...] = ()
+        self.inner: Composition | Hybrid | None = None
+
+    @classmethod
+    def paper(cls, name: str, **changes: Any) -> Self:
+        """The paper's own settings for ``cifar10``, ``cifar100`` or ``imagenet``; keyword arguments change them.
+
+        Example:
+            >>> HEAT.paper("cifar10", seed=1).standardise
+            'training'
+        """
+        return cls(**{**paper_settings(name), **changes})
+
+    # What there is
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        if self.inner is not None:
+            return self.inner.reads
+        return tuple(dict.fromkeys(c for p in self.priors for c in (create(p) if isinstance(p, str) else p).reads))
+
+    @property
+    def fitted(self) -> bool:
+        return self.inner is not None and self.inner.fitted
+
+    @property
+    def log(self) -> dict[str, list[dict[str, float]]]:
+        """What each residual's training said, epoch by epoch."""
+        return {name: hybrid.log for name, hybrid in self.hybrids().items()}
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """How each residual's training ended."""
+        return {name: hybrid.outcome for name, hybrid in self.hybrids().items()}
+
+    def hybrids(self) -> dict[str, Hybrid]:
+        """The corrected priors by name; the joint residual is ``joint``."""
+        if isinstance(self.inner, Hybrid):
+            return {"joint": self.inner}
+        members = {} if self.inner is None else self.inner.members
+        return {name: part for name, part in members.items() if isinstance(part, Hybrid)}
+
+    @property
+    def composition(self) -> Composition:
+        """The composed priors, corrected or not."""
+        inner = self.inner.prior if isinstance(self.inner, Hybrid) else self.inner
+        if not isinstance(inner, Composition):
+            raise NotFittedError("HEAT has not been fitted. Call .fit(features) with ID features, or load a saved one.")
+        return inner
+
+    # Fit
+
+    def fit(
+        self,
+        features: Features,
+        contrast: Features | None = None,
+        *,
+        progress: bool = True,
+        checkpoint: str | PathLike[str] | None = None,
+        device: torch.device | str | None = None,
+    ) -> Self:
+        """Fit the priors, train the residuals, standardise; returns self.
+
+        Args:
+            features: ID samples, best those that the backbone was trained on.
+            contrast: samples that the residuals learn to tell from ID, besides those that the priors propose.
+            progress: show a bar for each residual, on a terminal.
+            checkpoint: a folder where an interrupted fit goes on after the last whole epoch, and ends the same.
+            device: where to train and to score; None is where the features are.
+        """
+        self.check(features, contrast)
+        self.used = self.choose(features)
+        self.begin(features)
+        self.assemble()
+        composition = self.composition
+        fitting, held = self.split(features)
+        identity = self.identity(features, contrast)
+        with progress_bars(progress) as bars:
+            for name, part in composition.members.items():
+                if isinstance(part, Hybrid):
+                    self.correct(part, name, fitting, held, contrast, bars, checkpoint, identity, device)
+                else:
+                    part.fit(fitting).to(device)
+            composition.standardise(fitting if self.standardise == "training" else held)
+            if isinstance(self.inner, Hybrid):
+                self.correct(self.inner, "joint", fitting, held, contrast, bars, checkpoint, identity, device)
+        return self.eval()
+
+    def check(self, features: Features, contrast: Features | None) -> None:
+        for given in (features,) if contrast is None else (features, contrast):
+            if not isinstance(given, Features):
+                raise InputError(
+                    f"fit needs Features, not {type(given).__name__}. "
+                    "Pass Features(avg=…, std=…, labels=…, head=(W, b))."
+                )
+        if contrast is not None:
+            check_same_model(features.fingerprint, contrast.fingerprint)
+            if not len(contrast):
+                raise InputError("contrast has no samples. Pass some, or leave it out.")
+        if isinstance(self.priors, str):
+            raise InputError(f"priors is a sequence: write priors=({self.priors!r},).")
+        if not self.priors:
+            raise InputError(f"HEAT needs at least one prior. The default is {DEFAULT_PRIORS}.")
+        if not 0 <= self.holdout < 1:
+            raise InputError(f"holdout is a share, at least 0 and below 1, not {self.holdout}.")
+        if self.standardise not in ("held-out", "training"):
+            raise InputError(f"standardise is 'held-out' or 'training', not {self.standardise!r}.")
+        if math.isnan(self.beta):
+            raise InputError(
+                "beta is not a number. It runs from minus infinity (the minimum) to infinity (the maximum)."
+            )
+        if len(features) < 2:
+            raise InputError(f"HEAT cannot be fitted to {len(features)} sample: pass at least two, better thousands.")
+        if isinstance(self.residual, Mapping):
+            unknown = set(self.residual) - {name_of(p) for p in self.priors}
+            if unknown:
+                raise InputError(f"residual names {', '.join(sorted(unknown))}, which is not among the priors.")
+            if any(settings is not None and settings.joint for settings in self.residual.values()):
+                raise InputError("A joint residual stands for all priors. Write residual=Residual(joint=True, …).")
+        for settings in self.residual.values() if isinstance(self.residual, Mapping) else [self.residual]:
+            if settings is not None:
+                settings.check()
+
+    def choose(self, features: Features) -> tuple[str, ...]:
+        """The priors that the features allow: all that are named, and of the default those that can be had."""
+        names = [name_of(p) for p in self.priors]
+        if len(set(names)) < len(names):
+            raise InputError(
+                f"Each prior may stand once; priors are {names}. Use weights to count one more than the others."
+            )
+        needs = {n: (create(p) if isinstance(p, str) else p).reads for n, p in zip(names, self.priors, strict=True)}
+        lacking = {n: [c for c in reads if c not in features.available] for n, reads in needs.items()}
+        usable = tuple(n for n in names if not lacking[n])
+        if len(usable) < len(names):
+            missing = {n: columns for n, columns in lacking.items() if columns}
+            text = "; ".join(f"{n} reads {', '.join(columns)}" for n, columns in missing.items())
+            if tuple(self.priors) != DEFAULT_PRIORS or not usable or self.weights is not None:
+                raise InputError(
+                    f"Some priors cannot be had from {features!r}: {text}. Extract what is missing, or name the priors "
+                    f"that there are features for{': priors=' + repr(usable) if usable else ''}."
+                )
+            warnings.warn(
+                f"HEAT uses {', '.join(usable)} and does without the rest: {text}, missing from {features!r}.",
+                stacklevel=3,
+            )
+        check_weights(self.weights, len(usable))
+        return usable
+
+    def assemble(self) -> None:
+        """The unfitted parts, as the settings and the chosen priors say."""
+        joint = isinstance(self.residual, Residual) and self.residual.joint
+        members: dict[str, Energy] = {}
+        for given in self.priors:
+            name = name_of(given)
+            if name not in self.used:
+                continue
+            settings = self.residual.get(name) if isinstance(self.residual, Mapping) else self.residual
+            own = None if joint else settings
+            prior = self.make(given, corrected=own is not None)
+            if own is not None and not isinstance(prior, Prior):
+                raise InputError(
+                    f"{name} cannot be corrected: it has no gradient in feature space. Use residual=None, or "
+                    "residual={…} without it."
+                )
+            members[name] = prior if own is None else Hybrid(prior, own, seed_of(self.seed, name))
+        composition = Composition(members, self.beta, self.weights)
+        self.inner = composition
+        if joint and isinstance(self.residual, Residual):
+            self.inner = Hybrid(composition, self.residual, seed_of(self.seed, "joint"))
+
+    def make(self, given: str | Energy, corrected: bool) -> Energy:
+        if isinstance(given, Energy):
+            return type(given)(**given.settings)
+        if given == EnergyLogits.name:
+            return EnergyLogits(proposals=corrected)
+        return create(given)
+
+    def split(self, features: Features) -> tuple[Features, Features]:
+        """A view of the samples to fit and a view of those held out, by the seed; each class keeps a sample to fit."""
+        n = spare = len(features)
+        order = np.random.default_rng(self.seed).permutation(n)
+        if features.labels is not None:
+            _, first = np.unique(features.labels.cpu().numpy()[order], return_index=True)
+            rest = np.ones(n, dtype=bool)
+            rest[first] = False
+            order = np.concatenate([order[rest], order[first]])
+            spare = n - len(first)
+        count = min(max(2, round(n * self.holdout)), n - 2, spare)
+        if n < FEW or self.holdout == 0 or count < 2:
+            return features, features
+        rows = torch.from_numpy(order)
+        return features.subset(rows[count:].sort().values), features.subset(rows[:count].sort().values)
+
+    def correct(
+        self,
+        hybrid: Hybrid,
+        name: str,
+        fitting: Features,
+        held: Features,
+        contrast: Features | None,
+        bars: Bars,
+        folder: str | PathLike[str] | None,
+        identity: str,
+        device: torch.device | str | None,
+    ) -> None:
+        checkpoint = (
+            None
+            if folder is None
+            else Checkpoint(Path(folder) / f"{name.replace('/', '-')}.safetensors", f"{identity}/{name}")
+        )
+        hybrid.fit(fitting, held, contrast, bars.add(f"residual of {name}"), checkpoint, device)
+
+    def identity(self, features: Features, contrast: Features | None) -> str:
+        """What a fit is made of, for its checkpoints: settings, and a look at the samples."""
+        digest = hashlib.sha256(repr(self.settings).encode())
+        for part in (features, contrast):
+            digest.update(repr(part).encode())
+            if part is not None:
+                some = part[:: max(1, len(part) // 64)]
+                for tensor in (*some.columns.values(), part.labels, *(part.head or ())):
+                    if tensor is not None:
+                        digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    # Energy
+
+    def energy(self, features: Features) -> Tensor:
+        if self.inner is None:
+            raise NotFittedError("HEAT has not been fitted. Call .fit(features) with ID features, or load a saved one.")
+        return self.inner.energy(features)
+
+    @torch.inference_mode()
+    def energies(self, features: Features | Array, batch_size: int = CACHE_FRIENDLY) -> dict[str, Tensor]:
+        """Every term by its name: ``prior/gmm``, ``residual/gmm``, ``hybrid/gmm``, …, ``score``; (n,) each."""
+        features = self.accept(features)
+        batches = []
+        for i, batch in enumerate(self.moved(features, batch_size)):
+            batches.append(self.terms(batch))
+            self.checked(batches[-1]["score"], batch, i * batch_size)
+        batches = batches or [self.terms(features)]
+        return {name: torch.cat([batch[name].cpu() for batch in batches]) for name in batches[0]}
+
+    def terms(self, features: Features) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        corrected = []
+        for name, part in self.composition.members.items():
+            if isinstance(part, Hybrid):
+                prior, residual = part.parts(features)
+                hybrid = prior / part.temperature + residual
+                found |= {f"prior/{name}": prior, f"residual/{name}": residual, f"hybrid/{name}": hybrid}
+            else:
+                found[f"prior/{name}"] = hybrid = part.energy(features)
+            corrected.append(hybrid)
+        score = self.composition.joined(torch.stack(corrected, 1))
+        if isinstance(self.inner, Hybrid):
+            _, residual = self.inner.parts(features)
+            found |= {"prior/joint": score, "residual/joint": residual}
+            score = score / self.inner.temperature + residual
+        return {**found, "score": score}
+
+    # Saving
+
+    def facts(self) -> dict[str, Any]:
+        return {"used": list(self.used)}
+
+    def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.used = tuple(facts["used"])
+        self.assemble()
+
+
+def name_of(prior: str | Energy) -> str:
+    """A prior's name: as given, or by its class and what it reads."""
+    if isinstance(prior, str):
+        return prior
+    columns = getattr(prior, "columns", None)
+    return prior.name if columns is None else f"{prior.name}[{','.join(columns)}]"
+
+
+def seed_of(seed: int, name: str) -> int:
+    """A seed for each part, so that a residual does not depend on which others are trained beside it."""
+    return int(np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)[0])
+
+
+register("heat", HEAT, ("avg", "std", "logits"), False, "this library's method")
+CLASSES[Hybrid.name] = Hybrid
+VALUES["Residual"] = Residual

@@ -1,0 +1,109 @@
+"""Conformal calibration: from scores to p-values that hold for any detector."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+
+__all__ = ["Calibration"]
+
+
+class Calibration(nn.Module):
+    r"""Scores of held-out ID samples, sorted; the p-value of a score is its rank among them.
+
+    .. math:: p(s) = \frac{1 + \#\{i : s_i \ge s\}}{n + 1}
+
+    If the calibration samples and a new ID sample are exchangeable, :math:`P(p \le \alpha) \le \alpha` for every
+    :math:`\alpha`, whatever the detector. Samples that the backbone was trained on are not exchangeable with new ones.
+
+    Args:
+        scores: the calibration scores, (n,).
+        groups: the predicted class of each; then a score is ranked within its class, and the guarantee holds
+            for each predicted class. None ranks among all.
+
+    Example:
+        >>> calibration = Calibration(torch.tensor([1.0, 2.0, 2.0, 4.0]))
+        >>> calibration.p_value(torch.tensor([0.0, 2.0, 9.0])).tolist()
+        [1.0, 0.8, 0.2]
+    """
+
+    scores: Tensor
+    offsets: Tensor
+
+    def __init__(self, scores: Tensor, groups: Tensor | None = None, count: int = 1) -> None:
+        super().__init__()
+        if scores.ndim != 1 or not len(scores):
+            raise InputError("Calibration needs at least one score. Pass held-out ID samples.")
+        groups = torch.zeros(len(scores), dtype=torch.long, device=scores.device) if groups is None else groups
+        order = torch.argsort(scores, stable=True)
+        order = order[torch.argsort(groups[order], stable=True)]
+        sizes = torch.bincount(groups, minlength=count)
+        self.register_buffer("scores", scores[order].detach().clone())
+        self.register_buffer("offsets", torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
+
+    @property
+    def per_class(self) -> bool:
+        """Whether scores are ranked within their predicted class."""
+        return len(self.offsets) > 2
+
+    @property
+    def smallest(self) -> int:
+        """The number of samples in the smallest group: what bounds the finest p-value."""
+        return int(self.offsets.diff().min())
+
+    def p_value(self, scores: Tensor, groups: Tensor | None = None) -> Tensor:
+        """The p-value of each score, float64; small = unlike the calibration samples."""
+        scores = scores.to(self.scores)
+        if not self.per_class:
+            return rank(self.scores, scores)
+        if groups is None:
+            raise InputError("This detector is calibrated per predicted class: pass features with logits.")
+        count = len(self.offsets) - 1
+        if len(groups) and int(groups.max()) >= count:
+            raise InputError(
+                f"Class {int(groups.max())} is predicted, but the detector is calibrated for {count} classes. "
+                "Pass features of the classifier that it was calibrated with."
+            )
+        p = torch.ones(len(scores), dtype=torch.float64, device=scores.device)
+        for group in torch.unique(groups).tolist():
+            start, end = self.offsets[group], self.offsets[group + 1]
+            p[groups == group] = rank(self.scores[start:end], scores[groups == group])
+        return p
+
+    def check(self, fpr: float) -> None:
+        """Refuse a false-alarm rate that no p-value of this calibration can reach."""
+        if not 0 < fpr < 1:
+            raise InputError(f"fpr is the share of ID samples that may be rejected, between 0 and 1, not {fpr}.")
+        n = self.smallest
+        if fpr < 1 / (n + 1):
+            where = "in the smallest predicted class" if self.per_class else "in all"
+            needed = math.ceil(1 / fpr) - 1
+            needed -= 1 / needed <= fpr  # 1 / fpr may be rounded up
+            raise InputError(
+                f"A false-alarm rate of {fpr:g} needs at least {needed:,} calibration samples; there are {n:,} "
+                f"{where}. Calibrate on more held-out ID samples, or ask for fpr >= 1/{n + 1}."
+            )
+
+    def validate(self) -> None:
+        """Refuse scores that are not in order, or groups that do not cover them: for what is read from a file."""
+        scores, offsets = self.scores, self.offsets
+        if scores.ndim != 1 or not scores.is_floating_point() or offsets.ndim != 1 or offsets.dtype != torch.long:
+            raise InputError("the calibration has tensors of another kind")
+        sizes = offsets.diff()
+        if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(scores) or (sizes < 1).any():
+            raise InputError("the calibration's groups do not cover its scores")
+        if any((part.diff() < 0).any() for part in torch.split(scores, sizes.tolist())):
+            raise InputError("the calibration scores are not in order")
+
+    def extra_repr(self) -> str:
+        return f"n={len(self.scores)}" + (f", classes={len(self.offsets) - 1}" if self.per_class else "")
+
+
+def rank(ordered: Tensor, scores: Tensor) -> Tensor:
+    below = torch.searchsorted(ordered.contiguous(), scores.contiguous(), right=False)
+    n = len(ordered)
+    return (1 + n - below).double() / (n + 1)

@@ -1,0 +1,53 @@
+"""A checkpoint of a training run: one safetensors file, replaced whole after each epoch."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..errors import FormatError, InputError
+
+__all__ = ["Checkpoint"]
+
+
+class Checkpoint:
+    """Where an interrupted fit goes on.
+
+    Args:
+        path: the file.
+        identity: what the run is made of; a checkpoint of another run is refused.
+    """
+
+    def __init__(self, path: Path, identity: str) -> None:
+        self.path, self.identity = path, identity
+
+    def save(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Write beside, then replace: a kill leaves the old file or the new one."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self.path.with_suffix(".part")
+        metadata = {"identity": self.identity, "facts": json.dumps(facts)}
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, part, metadata)
+        os.replace(part, self.path)
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The last saved state; None where there is none."""
+        if not self.path.exists():
+            return None
+        try:
+            with safe_open(self.path, "pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            facts = json.loads(metadata["facts"])
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise FormatError(f"The checkpoint {self.path} is damaged ({error}). Delete it to start this residual anew.") from error
+        if metadata["identity"] != self.identity:
+            raise InputError(
+                f"The checkpoint {self.path} belongs to a fit with other data or settings. Name another folder, or delete it to start anew."
+            )
+        return tensors, facts

@@ -1,0 +1,67 @@
+"""The residual network: a small multi-layer perceptron with one output."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import leaky_relu_, linear
+
+__all__ = ["Network"]
+
+SLOPE = 0.2
+
+
+class Network(nn.Module):
+    r"""``depth`` linear layers with LeakyReLU between them, from ``width`` features to one energy.
+
+    With a bound :math:`b` the output :math:`u` becomes :math:`b \tanh u`. For :math:`b = 1 / 2λ` the loss of HEAT is
+    least where :math:`u = -\tfrac12 \log(p / n)`, so that the network learns a log density ratio and its energy keeps the
+    bound everywhere, far from all training samples too. The last layer starts at zero: an untrained residual corrects nothing.
+
+    Args:
+        width: number of inputs.
+        hidden: width of the hidden layers.
+        depth: number of linear layers.
+        tied: let the layers between hidden layers share one matrix.
+        bound: the largest energy; None leaves the output as it is, as in the paper.
+        generator: draws the initial weights.
+
+    Example:
+        >>> Network(8, hidden=16, depth=6)(torch.randn(3, 8))
+        tensor([0., 0., 0.], grad_fn=<SqueezeBackward1>)
+    """
+
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        depth: int = 6,
+        tied: bool = False,
+        bound: float | None = None,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.bound = bound
+        self.repeats = depth - 2 if tied and depth > 2 else 1
+        middle = min(depth - 2, 1) if tied else depth - 2
+        sizes = [width] + [hidden] * (middle + 1) + [1]
+        self.layers = nn.ModuleList(nn.Linear(i, o, dtype=dtype) for i, o in zip(sizes, sizes[1:], strict=False))
+        gain = nn.init.calculate_gain("leaky_relu", SLOPE)
+        with torch.no_grad():
+            for layer in self.layers:
+                bound = gain * math.sqrt(3 / layer.in_features)
+                layer.weight.uniform_(-bound, bound, generator=generator)
+                layer.bias.zero_()
+            self.layers[-1].weight.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i, layer in enumerate(self.layers):
+            if i == len(self.layers) - 1:
+                break
+            for _ in range(self.repeats if i > 0 else 1):
+                x = leaky_relu_(linear(x, layer.weight, layer.bias), SLOPE)
+        energy = linear(x, self.layers[-1].weight, self.layers[-1].bias).squeeze(1)
+        return energy if self.bound is None else energy.tanh() * self.bound

@@ -1,0 +1,79 @@
+"""Pooling agrees with the definition in every layout, and stays finite where there is nothing to spread."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heat_ood.errors import InputError
+from heat_ood.features.pooling import channel_of, pool
+
+sizes = st.integers(1, 5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=sizes, c=sizes, h=sizes, w=sizes, seed=st.integers(0, 99))
+def test_every_layout_gives_the_definition(n: int, c: int, h: int, w: int, seed: int) -> None:
+    x = torch.randn(n, c, h, w, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    mean = torch.stack([x[:, i].reshape(n, -1).sum(1) / (h * w) for i in range(c)], 1)
+    std = torch.stack([x[:, i].reshape(n, -1).std(1, correction=0) for i in range(c)], 1)
+    for activation, channel in ((x, 1), (x.permute(0, 2, 3, 1), 3), (x.flatten(2), 1), (x.flatten(2).mT, 2)):
+        avg, spread = pool(activation, channel)
+        torch.testing.assert_close(avg, mean)
+        torch.testing.assert_close(spread, std)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_pooled_in_float32(dtype: torch.dtype) -> None:
+    x = (torch.randn(2, 3, 8, 8) + 200).to(dtype)
+    avg, std = pool(x)
+    exact = pool(x.double())
+    assert avg.dtype == std.dtype == torch.float32
+    torch.testing.assert_close(avg.double(), exact.avg)
+    torch.testing.assert_close(std.double(), exact.std, rtol=1e-4, atol=1e-4)
+
+
+def test_single_position_has_no_spread_and_no_nan_gradient() -> None:
+    x = torch.randn(2, 3, 1, 1, requires_grad=True)
+    avg, std = pool(x)
+    assert torch.equal(std, torch.zeros(2, 3))
+    (avg.sum() + std.sum()).backward()
+    assert torch.equal(x.grad, torch.ones_like(x))
+
+
+def test_patches_leave_out_the_class_token() -> None:
+    x = torch.randn(2, 5, 4)
+    avg, std = pool(x, 2, slice(1, 5))
+    torch.testing.assert_close(avg, x[:, 1:].mean(1))
+    torch.testing.assert_close(std, x[:, 1:].std(1, correction=0))
+
+
+def test_vectors_have_no_std() -> None:
+    x = torch.randn(3, 4)
+    assert pool(x).avg is x
+    assert pool(x).std is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "width", "channel"),
+    [
+        ((2, 8, 4, 4), None, 1),
+        ((2, 4, 4, 8), None, 3),
+        ((2, 4, 4, 4), None, 1),
+        ((2, 8, 4, 5), None, 1),
+        ((2, 4, 5, 8), 8, 3),
+        ((2, 9, 6), None, 2),
+        ((2, 9, 6), 9, 1),
+    ],
+)
+def test_layout_follows_width_then_shape(shape: tuple[int, ...], width: int | None, channel: int) -> None:
+    assert channel_of(shape, width) == channel
+
+
+def test_shapes_without_positions_or_channels_are_errors() -> None:
+    with pytest.raises(InputError, match="no positions"):
+        pool(torch.ones(2, 3, 0, 4))
+    with pytest.raises(InputError, match="samples"):
+        pool(torch.ones(2))

@@ -1,0 +1,203 @@
+"""Residuals with a known answer, and what keeps them from learning the wrong thing."""
+
+import math
+
+import pytest
+import torch
+from scipy.stats import rankdata
+from torch.distributions import MultivariateNormal
+
+from heat_ood import HEAT, Features, InputError, Residual
+from heat_ood.energies import EnergyLogits, GaussianMixture
+from heat_ood.residual import Hybrid, Network
+from heat_ood.residual.training import loss_of
+
+
+def two_gaussians(n=40_000, d=3):
+    """Data p and a prior q that is wrong in its mean and in its spread."""
+    p = MultivariateNormal(torch.full((d,), 0.4), torch.diag(torch.tensor([1.0, 0.6, 1.5])[:d]))
+    q = MultivariateNormal(torch.zeros(d), torch.eye(d))
+    torch.manual_seed(0)
+    prior = GaussianMixture(normalise=False, shrinkage=0.0, clusters=1).fit(Features(avg=q.sample((200_000,))))
+    return p, q, prior, Features(avg=p.sample((n,)))
+
+
+@pytest.mark.parametrize(("lam", "bounded"), [(0.5, True), (2.0, True), (10.0, True), (2.0, False)])
+def test_approaches_the_bounded_log_density_ratio(lam, bounded):
+    p, q, prior, train = two_gaussians()
+    settings = Residual(lam=lam, bounded=bounded, hidden=64, depth=4, epochs=6, batch=512, lr=2e-3, widen=(1.0, 1.0), steps=0, temperature=1.0)
+    hybrid = Hybrid(prior, settings).fit(train, Features(avg=p.sample((4096,))))
+
+    z = torch.cat([p.sample((2000,)), q.sample((2000,))])
+    ratio = p.log_prob(z) - q.log_prob(z)
+    expected = -torch.tanh(ratio / 2) / (2 * lam)
+    _, residual = hybrid.parts(Features(avg=z))
+
+    correlation = torch.corrcoef(torch.stack([expected, residual]))[0, 1].item()
+    slope = (torch.cov(torch.stack([expected, residual]))[0, 1] / expected.var()).item()
+    assert correlation > 0.98
+    assert 0.9 < slope < 1.1
+    assert residual.abs().max() <= settings.bound * (1 if bounded else 2)
+    assert hybrid.outcome == "trained"
+
+
+def test_the_least_loss_is_where_the_formula_says():
+    """Minimise the loss over a table of energies on a finite set, where it is an ordinary least-squares problem."""
+    p = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    n = torch.tensor([0.1, 0.3, 0.6], dtype=torch.float64)
+    lam = 3.0
+    energy = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([energy], max_iter=100, tolerance_grad=1e-14, tolerance_change=1e-16)
+
+    def closure():
+        optimiser.zero_grad()
+        loss = (p * energy).sum() - (n * energy).sum() + lam * ((p + n) * energy.square()).sum()
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    assert torch.allclose(energy.detach(), -torch.tanh(0.5 * (p / n).log()) / (2 * lam), atol=1e-9)
+
+
+def test_loss_is_the_formula():
+    real, negative = torch.tensor([1.0, 3.0]), torch.tensor([2.0, 6.0])
+    assert loss_of(real, negative, 0.5).item() == pytest.approx(2 - 4 + 0.5 * (5 + 20))
+
+
+def test_infinite_lambda_gives_the_prior_back():
+    _, _, prior, train = two_gaussians(n=500)
+    hybrid = Hybrid(prior, Residual(lam=math.inf)).fit(train)
+    energy, residual = hybrid.parts(train)
+    assert not residual.any()
+    assert (rankdata(hybrid.score(train)) == rankdata(energy)).all()
+
+
+def relu_features(n=4000, d=16, seed=0):
+    """Sparse, non-negative features of two classes whose norm varies from sample to sample, as real ones do."""
+    torch.manual_seed(seed)
+    labels = torch.arange(n) % 2
+    centre = torch.rand(2, d)
+    z = (centre[labels] + 0.5 * torch.randn(n, d)).relu() * (1 + 0.5 * torch.rand(n, 1))
+    return Features(avg=z, labels=labels, head=(torch.randn(2, d), torch.zeros(2)))
+
+
+def auroc(low, high):
+    ranks = rankdata(torch.cat([low, high]).numpy())
+    return (ranks[len(low) :].sum() - len(high) * (len(high) + 1) / 2) / (len(low) * len(high))
+
+
+@pytest.mark.parametrize("prior", [GaussianMixture(), EnergyLogits()], ids=["gmm", "energy"])
+@pytest.mark.parametrize("steps", [0, 5])
+def test_the_norm_alone_cannot_tell_real_from_proposed(prior, steps):
+    train = relu_features()
+    prior = type(prior)(**prior.settings).fit(train)
+    network = Network(16, 8)
+    hybrid = Hybrid(prior, Residual(steps=steps, step=(0.01, 0.001)))
+    hybrid.network = network
+    from heat_ood.residual.negatives import Negatives
+
+    generator = torch.Generator().manual_seed(0)
+    negatives = Negatives(prior, hybrid.coordinates, 1.0, hybrid.residual, generator, lambda n: torch.empty(0))
+    z = hybrid.coordinates.leave(negatives.draw(4000, network))
+    real, proposed = prior.space(train).norm(dim=1), z.norm(dim=1)
+
+    # neither their order nor their spread tells the two apart; norms are compared to five digits, as rounding may differ
+    real, proposed = real.mul(1e5).round(), proposed.mul(1e5).round()
+    assert abs(auroc(real, proposed) - 0.5) < 0.05
+    centre = real.median()
+    assert abs(auroc((real - centre).abs(), (proposed - centre).abs()) - 0.5) < 0.05
+
+
+@pytest.mark.parametrize("start", ["prior", "data", "persistent"])
+@pytest.mark.parametrize("whiten", [True, False])
+def test_every_start_and_both_coordinates_train_with_chains(start, whiten):
+    train = relu_features(1500)
+    settings = Residual(steps=5, step=(0.05, 0.01), start=start, whiten=whiten, hidden=32, epochs=3, lr=2e-3, widen=(1, 2))
+    detector = HEAT(priors=("gmm", "energy", "ebm"), residual=settings).fit(train)
+    again = HEAT(priors=("gmm", "energy", "ebm"), residual=settings).fit(train)
+    assert torch.equal(detector.score(train), again.score(train))
+    assert all(log[-1]["epoch"] == 3 for log in detector.log.values())
+    assert all(math.isfinite(v) for log in detector.log.values() for e in log for v in e.values())
+
+
+def test_chains_descend_the_hybrid_energy():
+    """Without noise, Langevin steps lower the energy that the chains follow."""
+    from heat_ood.residual.negatives import Negatives
+
+    train = relu_features()
+    prior = GaussianMixture().fit(train)
+    hybrid = Hybrid(prior, Residual(hidden=32, epochs=2, lr=2e-3)).fit(train)
+    settings = Residual(steps=10, step=(0.2, 0.1), noise=(0.0, 0.0))
+    generator = torch.Generator().manual_seed(0)
+    temperature = float(hybrid.temperature)
+    negatives = Negatives(prior, hybrid.coordinates, temperature, settings, generator, lambda n: torch.empty(0))
+    start = negatives.propose(1000)
+    end = negatives.move(start, hybrid.network)
+
+    def energy(y):
+        return prior.energy_at(y) / temperature + hybrid.network(y)
+
+    assert (energy(end) < energy(start)).float().mean() > 0.95
+
+
+def test_contrast_is_learned_in_its_share():
+    train = relu_features()
+    odd = Features(avg=torch.rand(500, 16) * torch.tensor([3.0] + [0.05] * 15))
+    settings = Residual(hidden=32, epochs=4, lr=3e-3, contrast_share=0.5)
+    plain, taught = (Hybrid(GaussianMixture(), settings).fit(train, contrast=c) for c in (None, odd))
+    gain = [h.parts(odd)[1].mean() - h.parts(train)[1].mean() for h in (plain, taught)]
+    assert gain[1] > 0.6 * 2 * settings.bound
+    assert gain[1] > gain[0]
+
+
+def test_a_residual_that_learns_nothing_is_switched_off_and_says_so():
+    """Data drawn from the prior itself: there is nothing to correct."""
+    torch.manual_seed(0)
+    train = Features(avg=torch.randn(300, 40))
+    settings = Residual(hidden=256, epochs=6, lr=1e-2, patience=1.0, anneal=False)
+    prior = GaussianMixture(normalise=False, shrinkage=0.0, clusters=1).fit(Features(avg=torch.randn(100_000, 40)))
+    with pytest.warns(RuntimeWarning, match="switched off"):
+        hybrid = Hybrid(prior, settings).fit(train, Features(avg=torch.randn(2000, 40)))
+    assert not hybrid.parts(train)[1].any()
+
+
+def test_divergence_is_reported_not_silent():
+    train = relu_features(600)
+    with pytest.warns(RuntimeWarning, match="diverged"):
+        hybrid = Hybrid(GaussianMixture(), Residual(lr=1e30, epochs=2)).fit(train)
+    assert torch.isfinite(hybrid.score(train)).all()
+
+
+def test_stops_early_when_held_out_loss_no_longer_falls():
+    train = relu_features(400, d=24)
+    settings = Residual(epochs=60, patience=0.05, lr=3e-3, anneal=False, hidden=128)
+    hybrid = Hybrid(GaussianMixture(), settings).fit(train, relu_features(500, d=24, seed=1))
+    losses = [e["held_out_loss"] for e in hybrid.log]
+    assert len(losses) < 60
+    assert losses.index(min(losses)) == len(losses) - 1 - 3
+    assert "stopped early" in hybrid.outcome
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lam": 0},
+        {"lam": math.nan},
+        {"depth": 1},
+        {"steps": -1},
+        {"start": "nowhere"},
+        {"start": "data"},
+        {"contrast_share": 2},
+        {"widen": (0.0, 1.0)},
+        {"temperature": -1.0},
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_meant_are_refused_by_name(wrong):
+    with pytest.raises(InputError, match="Residual"):
+        Hybrid(GaussianMixture(), Residual(**wrong)).fit(relu_features(100))
+
+
+def test_repr_names_what_differs_from_the_default():
+    assert repr(Residual()) == "Residual()"
+    assert repr(Residual(steps=3)) == "Residual(steps=3)"
