@@ -2,16 +2,19 @@
 
 Everything is decided beforehand and nothing is chosen by the result. The 1,797 digits of scikit-learn (8 × 8, values
 0 to 16) are split at random by the seed: of the digits 0 to 6, 60 % train the network and fit the detector, 20 %
-calibrate it, 20 % test it; 7, 8 and 9 are near-OOD. The network has seen neither the calibration nor the test samples. The
-same writers' hands occur in all parts. Far-OOD are patches of scikit-learn's two sample photographs, stretched to the
-digits' range so that brightness does not give them away, and uniform noise.
+calibrate it, 20 % test it; 7, 8 and 9 are near-OOD. The network has seen neither the calibration nor the test samples,
+but the same writers' hands occur in all parts. Far-OOD are patches of scikit-learn's two sample photographs, stretched
+to the digits' range so that brightness does not give them away, and uniform noise.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -87,8 +90,12 @@ def load_data(seed: int = 0) -> Data:
 
     parts = [part(rows) for rows in np.split(known, ends)]
     noise = rng.integers(0, 17, (NOISE, 8, 8))
-    ood = {"digits 7–9": as_images(digits.images[unknown]), "photo patches": as_images(patches()), "noise": as_images(noise)}
-    return Data(*parts, ood=ood)
+    ood = {
+        "digits 7–9": as_images(digits.images[unknown]),
+        "photo patches": as_images(patches()),
+        "noise": as_images(noise),
+    }
+    return Data(parts[0], parts[1], parts[2], ood)
 
 
 def as_images(values: np.ndarray[Any, Any]) -> Tensor:
@@ -96,21 +103,24 @@ def as_images(values: np.ndarray[Any, Any]) -> Tensor:
 
 
 def patches() -> np.ndarray[Any, Any]:
-    """All patches of the two photographs on a grid, grey, averaged down to 8 × 8 and stretched to whole numbers from 0 to 16."""
+    """The photographs in grey, cut on a grid, averaged down to 8 × 8, each patch stretched to whole numbers 0 to 16."""
     from sklearn.datasets import load_sample_images
 
     found = []
     for photo in load_sample_images().images:
         grey = photo.mean(2)
         rows, columns = grey.shape[0] // PATCH, grey.shape[1] // PATCH
-        cells = grey[: rows * PATCH, : columns * PATCH].reshape(rows * 8, PATCH // 8, columns * 8, PATCH // 8).mean((1, 3))
+        cells = (
+            grey[: rows * PATCH, : columns * PATCH].reshape(rows * 8, PATCH // 8, columns * 8, PATCH // 8).mean((1, 3))
+        )
         found.append(cells.reshape(rows, 8, columns, 8).swapaxes(1, 2).reshape(-1, 8, 8))
     joined = np.concatenate(found)
     low, high = joined.min((1, 2), keepdims=True), joined.max((1, 2), keepdims=True)
-    return np.round(16 * (joined - low) / np.maximum(high - low, 1e-9))
+    stretched: np.ndarray[Any, Any] = np.round(16 * (joined - low) / np.maximum(high - low, 1e-9))
+    return stretched
 
 
-def train(images: Tensor, labels: Tensor, seed: int = 0, epochs: int = 30, batch: int = 64) -> Network:
+def train(images: Tensor, labels: Tensor, seed: int = 0, epochs: int = 20, batch: int = 64) -> Network:
     """Plain cross-entropy; the same seed gives the same network."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -119,7 +129,7 @@ def train(images: Tensor, labels: Tensor, seed: int = 0, epochs: int = 30, batch
         optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 1e-2, total_steps=steps)
         for _ in range(epochs):
-            for chosen in torch.randperm(len(images)).split(batch):
+            for chosen in torch.split(torch.randperm(len(images)), batch):
                 loss = nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -157,20 +167,22 @@ class Result:
         n = self.samples
         caught = ", ".join(f"{100 * share:.1f} % of {name}" for name, share in self.flagged.items())
         return [
-            f"few samples: {n['train']} to train and fit, {n['calibration']} to calibrate, {n['test']} to test; one seed ({self.seed}), "
-            "so differences of a point or two mean nothing",
+            f"few samples: {n['train']} to train and fit, {n['calibration']} to calibrate, {n['test']} to test; "
+            f"one seed ({self.seed}), so differences of a point or two mean nothing",
             f"network: {100 * self.accuracy:.1f} % of the ID test samples are classified correctly",
             f"residuals: {', '.join(f'{name} {outcome}' for name, outcome in self.outcomes.items())}",
-            f"false alarms: {100 * FPR:.1f} % asked for, {100 * self.false_alarms:.1f} % measured on the {n['test']} ID test samples",
+            f"false alarms: {100 * FPR:.1f} % asked for, {100 * self.false_alarms:.1f} % measured on the ID test set",
             f"flagged at this rate: {caught}",
             f"saved and loaded again: scores are {'equal' if self.reloaded_equal else 'NOT EQUAL'}",
-            f"{self.seconds:.1f} s; see {self.out / 'scores.png'}, {self.out / 'results.md'}, {self.out / 'results.json'}, {self.out / 'detector'}",
+            f"{self.seconds:.1f} s, {environment()}",
+            f"see {', '.join(str(self.out / name) for name in reversed(FILES))}",
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
         names = ("seed", "samples", "accuracy", "outcomes", "flagged", "reloaded_equal", "seconds")
         values = {name: getattr(self, name) for name in names}
+        values["environment"] = environment()
         values["false_alarms"] = {"asked": FPR, "measured": self.false_alarms}
         return values | {"evaluations": {label: e.to_dict() for label, e in self.evaluations.items()}}
 
@@ -180,15 +192,37 @@ class Result:
         return f"# heat-ood demo\n\n{compare(self.evaluations)}\n{lines}\n"
 
 
-def run(out: str | PathLike[str] = "heat-ood-demo", seed: int = 0, say: Callable[[str], None] = print) -> Result:
+def run(
+    out: str | PathLike[str] = "heat-ood-demo",
+    seed: int = 0,
+    say: Callable[[str], None] = print,
+    detector: HEAT | None = None,
+) -> Result:
     """Train, extract, fit, calibrate, evaluate; write the picture, the results and the detector to a folder.
 
     Args:
         out: the folder.
         seed: of the split, the network and the detector.
         say: is told what happens.
+        detector: unfitted; None is the default, ``HEAT(seed=seed)``.
     """
     folder = prepare(Path(out))
+    with one_thread():
+        return run_in(folder, seed, say, HEAT(seed=seed) if detector is None else detector)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Matrices this small are no faster on several threads, and far slower where other programs keep the cores busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) -> Result:
     started = time.perf_counter()
     data = load_data(seed)
     say(f"training a network on {len(data.train[0])} images of the digits 0 to {KNOWN - 1}")
@@ -202,7 +236,7 @@ def run(out: str | PathLike[str] = "heat-ood-demo", seed: int = 0, say: Callable
     ood = {name: features_of(extractor, images) for name, images in data.ood.items()}
 
     say("fitting HEAT")
-    detector = HEAT(seed=seed).fit(fitting).calibrate(calibration)
+    detector.fit(fitting).calibrate(calibration)
     plain = HEAT(seed=seed, residual=None).fit(fitting)
     softmax = create("msp").fit(fitting)
 
@@ -221,7 +255,8 @@ def run(out: str | PathLike[str] = "heat-ood-demo", seed: int = 0, say: Callable
     again = HEAT.load(folder / "detector")
     result = Result(
         seed=seed,
-        samples={"train": len(fitting), "calibration": len(calibration), "test": len(test)} | {n: len(f) for n, f in ood.items()},
+        samples={"train": len(fitting), "calibration": len(calibration), "test": len(test)}
+        | {n: len(f) for n, f in ood.items()},
         accuracy=accuracy,
         evaluations=evaluations,
         outcomes=detector.outcomes,
@@ -232,9 +267,18 @@ def run(out: str | PathLike[str] = "heat-ood-demo", seed: int = 0, say: Callable
         out=folder,
     )
     panels({label: (scores[label][""], without_id(scores[label])) for label in ("MSP", "HEAT")}, folder / "scores.png")
-    (folder / "results.json").write_text(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "results.json").write_text(
+        json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     (folder / "results.md").write_text(result.to_markdown(), encoding="utf-8")
     return result
+
+
+def environment() -> str:
+    from . import __version__
+
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, heat-ood {__version__}"
+    return f"{os.cpu_count()} cores ({platform.machine()}), {versions}"
 
 
 def prepare(folder: Path) -> Path:

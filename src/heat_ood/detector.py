@@ -264,7 +264,7 @@ class HEAT(Energy):
             rest[first] = False
             order = np.concatenate([order[rest], order[first]])
             spare = n - len(first)
-        count = min(max(2, round(n * self.holdout)), n - 2, spare)
+        count = min(max(2, round(n * self.holdout)), spare - 2)
         if n < FEW or self.holdout == 0 or count < 2:
             return features, features
         rows = torch.from_numpy(order)
@@ -287,6 +287,7 @@ class HEAT(Energy):
             if folder is None
             else Checkpoint(Path(folder) / f"{name.replace('/', '-')}.safetensors", f"{identity}/{name}")
         )
+        hybrid.title = name
         hybrid.fit(fitting, held, contrast, bars.add(f"residual of {name}"), checkpoint, device)
 
     def identity(self, features: Features, contrast: Features | None) -> str:

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from .errors import InputError
 
-__all__ = ["ImageSet", "Preprocessing", "UnreadableImage", "open_images"]
+__all__ = ["ImageSet", "Preprocessing", "UnreadableImageError", "open_images"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -32,7 +32,7 @@ INTERPOLATIONS = {
 }
 
 
-class UnreadableImage(InputError):
+class UnreadableImageError(InputError):
     """A file that is no image, or a damaged one."""
 
     def __init__(self, message: str) -> None:
@@ -44,7 +44,7 @@ class UnreadableImage(InputError):
 class Preprocessing:
     """From a decoded image to a normalised tensor (c, h, w).
 
-    The shorter side is resized to ``size / crop_pct`` and the centre is cropped; a mean of one number makes grey images.
+    The shorter side is resized to ``size / crop_pct`` and the centre is cropped. A mean of one number makes grey ones.
 
     Args:
         size: height and width; None leaves images as they are.
@@ -69,13 +69,17 @@ class Preprocessing:
     def __post_init__(self) -> None:
         if len(self.mean) not in (1, 3) or len(self.mean) != len(self.std) or min(self.std) <= 0:
             raise InputError(
-                f"Cannot normalise by mean {self.mean} and std {self.std}. Pass three numbers each (or one each for grey "
-                "images), std above zero."
+                f"Cannot normalise by mean {self.mean} and std {self.std}. Pass three numbers each (or one each "
+                "for grey images), std above zero."
             )
         if self.interpolation not in INTERPOLATIONS:
-            raise InputError(f"There is no interpolation {self.interpolation!r}. There are {', '.join(INTERPOLATIONS)}.")
+            raise InputError(
+                f"There is no interpolation {self.interpolation!r}. There are {', '.join(INTERPOLATIONS)}."
+            )
         if not 0 < self.crop_pct <= 1:
-            raise InputError(f"crop_pct is the share of the image that is kept, above 0 and at most 1, not {self.crop_pct}.")
+            raise InputError(
+                f"crop_pct is the share of the image that is kept, above 0 and at most 1, not {self.crop_pct}."
+            )
         if self.size is not None and min(self.size) < 1:
             raise InputError(f"Images cannot be {self.size[0]} × {self.size[1]}. Pass a size of at least 1.")
 
@@ -84,7 +88,9 @@ class Preprocessing:
         """What timm writes in a model's ``pretrained_cfg``."""
         mode, interpolation = config.get("crop_mode") or "center", config.get("interpolation") or "bicubic"
         if mode not in ("center", "squash"):
-            raise InputError(f"The model asks for crop_mode {mode!r}, which is not supported. Give --size, --mean and --std.")
+            raise InputError(
+                f"The model asks for crop_mode {mode!r}, which is not supported. Give --size, --mean and --std."
+            )
         return cls(
             size=tuple(config.get("input_size", (3, 224, 224))[1:]),
             mean=tuple(config.get("mean", IMAGENET[0])),
@@ -120,7 +126,8 @@ class Preprocessing:
     def __str__(self) -> str:
         size = "as they are" if self.size is None else f"{self.size[0]} × {self.size[1]}"
         kept = f", {self.crop_pct:.4g} kept" if self.crop_pct < 1 else ""
-        return f"{size} ({self.interpolation}{kept}{', squashed' if self.squash else ''}), mean {self.mean}, std {self.std}"
+        how = "" if self.size is None else f" ({self.interpolation}{kept}{', squashed' if self.squash else ''})"
+        return f"{size}{how}, mean {self.mean}, std {self.std}"
 
     def to_dict(self) -> dict[str, Any]:
         """All settings by name."""
@@ -170,13 +177,19 @@ class ImageSet(Dataset[Any]):
     @property
     def identity(self) -> dict[str, Any]:
         """Tells whether another set holds the same images in the same order."""
-        return {"count": len(self), "classes": None if self.classes is None else list(self.classes), "files": self.files}
+        return {
+            "count": len(self),
+            "classes": None if self.classes is None else list(self.classes),
+            "files": self.files,
+        }
 
 
 class FolderImages(ImageSet):
     """The image files of a folder; see :func:`open_images`."""
 
-    def __init__(self, root: Path, names: list[str], rows: Sequence[int], targets: Any, classes: Sequence[str] | None) -> None:
+    def __init__(
+        self, root: Path, names: list[str], rows: Sequence[int], targets: Any, classes: Sequence[str] | None
+    ) -> None:
         super().__init__(root, rows, targets, classes)
         self.names = names
 
@@ -209,7 +222,11 @@ class ArrayImages(ImageSet):
     @property
     def identity(self) -> dict[str, Any]:
         with zipfile.ZipFile(self.root) as archive:
-            sums = {entry.filename: entry.CRC for entry in archive.infolist() if entry.filename in ("images.npy", "labels.npy")}
+            sums = {
+                entry.filename: entry.CRC
+                for entry in archive.infolist()
+                if entry.filename in ("images.npy", "labels.npy")
+            }
         return {**super().identity, "checksums": sums}
 
 
@@ -242,8 +259,8 @@ def open_folder(root: Path, labels: bool, limit: int | None, skip_unreadable: bo
     nested = [[f"{folder.name}/{name}" for name in images_below(folder)] for folder in folders]
     if flat and any(nested):
         raise InputError(
-            f"{root} holds images beside folders of images ({flat[0]} beside {folders[0].name}/), so the classes are not "
-            "clear. Put every image in the folder of its class, or all in one flat folder."
+            f"{root} holds images beside folders of images ({flat[0]} beside {folders[0].name}/), so the classes are "
+            "not clear. Put every image in the folder of its class, or all in one flat folder."
         )
     names = flat or [name for group in nested for name in group]
     if not names:
@@ -269,13 +286,20 @@ def open_npz(file: Path, labels: bool, limit: int | None) -> ImageSet:
             f"{file} is not an .npz file with an array 'images' ({error}). Write one with "
             "numpy.savez(file, images=…, labels=…), or pass a folder of images."
         ) from error
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] != 3) or not len(images):
+    if (
+        images.dtype != np.uint8
+        or images.ndim not in (3, 4)
+        or (images.ndim == 4 and images.shape[3] != 3)
+        or not len(images)
+    ):
         raise InputError(
-            f"The images in {file} are {images.dtype} of shape {images.shape}. Save them as uint8, (n, height, width, 3), "
-            "or (n, height, width) if they are grey."
+            f"The images in {file} are {images.dtype} of shape {images.shape}. Save them as uint8, (n, height, width, "
+            "3), or (n, height, width) if they are grey."
         )
     if targets is not None and (targets.shape != (len(images),) or targets.dtype.kind not in "iu"):
-        raise InputError(f"The labels in {file} are {targets.dtype} of shape {targets.shape}. Save {len(images)} integers.")
+        raise InputError(
+            f"The labels in {file} are {targets.dtype} of shape {targets.shape}. Save {len(images)} integers."
+        )
     rows = spread(len(images), limit)
     return ArrayImages(file, images, rows, None if targets is None else targets[list(rows)].astype(np.int64))
 
@@ -307,14 +331,15 @@ def decode(file: Path) -> Image.Image:
             return image
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         cause = " ".join(str(error).split())
-        raise UnreadableImage(
-            f"The image {file} cannot be read ({cause}). Replace or remove it, or leave out such files with --skip-unreadable."
+        raise UnreadableImageError(
+            f"The image {file} cannot be read ({cause}). Replace or remove it, or leave out such files "
+            "with --skip-unreadable."
         ) from error
 
 
 def readable(file: Path) -> bool:
     try:
         decode(file)
-    except UnreadableImage:
+    except UnreadableImageError:
         return False
     return True

@@ -24,7 +24,7 @@ from .errors import InputError
 __all__ = ["load_model"]
 
 CONVERT = (
-    "python -c \"import torch; from safetensors.torch import save_file; save_file({{k: v.clone() for k, v in "
+    'python -c "import torch; from safetensors.torch import save_file; save_file({{k: v.clone() for k, v in '
     "torch.load('{0}', weights_only=True).items()}}, '{1}')\""
 )
 
@@ -50,7 +50,9 @@ def load_model(name: str, weights: str | PathLike[str] | None = None, *, pretrai
         if source == "timm":
             model = from_timm(rest, pretrained, file is not None)
         elif pretrained:
-            raise InputError(f"pretrained is for timm's models; {name} loads its own weights, or pass a .safetensors file.")
+            raise InputError(
+                f"pretrained is for timm's models; {name} loads its own weights, or pass a .safetensors file."
+            )
         else:
             model = from_function(source, rest)
     if file is not None:
@@ -67,21 +69,29 @@ def from_timm(text: str, pretrained: bool, own_weights: bool) -> nn.Module:
     try:
         import timm
     except (ImportError, RuntimeError) as error:
-        raise InputError(f"timm cannot be imported ({first_line(error)}). Install it with: pip install 'heat-ood[timm]'") from error
+        raise InputError(
+            f"timm cannot be imported ({first_line(error)}). Install it with: pip install 'heat-ood[timm]'"
+        ) from error
     if not timm.is_model(name):
         close = difflib.get_close_matches(name.split(".")[0], timm.list_models(), n=3, cutoff=0.5)
-        raise InputError(f"timm has no model {name!r}. {'Did you mean ' + ', '.join(close) + '? ' if close else ''}timm.list_models() lists all.")
+        meant = f"Did you mean {', '.join(close)}? " if close else ""
+        raise InputError(f"timm has no model {name!r}. {meant}timm.list_models() lists all.")
     try:
         model = timm.create_model(name, pretrained=pretrained, **settings)
     except Exception as error:
         if pretrained:
             raise InputError(
-                f"The weights of timm:{name} could not be fetched ({first_line(error)}). Check the network, or save the weights as a "
-                ".safetensors file where there is one and pass it with --weights."
+                f"The weights of timm:{name} could not be fetched ({first_line(error)}). Check the network, or save "
+                "the weights as a .safetensors file where there is one and pass it with --weights."
             ) from error
-        raise InputError(f"timm could not make {name!r} with {settings} ({first_line(error)}). Check the settings after '?'.") from error
+        raise InputError(
+            f"timm could not make {name!r} with {settings} ({first_line(error)}). Check the settings after '?'."
+        ) from error
     if not pretrained and not own_weights:
-        warnings.warn(f"timm:{name} has random weights, so its features mean little. Pass --weights FILE or --pretrained.", stacklevel=3)
+        warnings.warn(
+            f"timm:{name} has random weights, so its features mean little. Pass --weights FILE or --pretrained.",
+            stacklevel=3,
+        )
     assert isinstance(model, nn.Module)
     return model
 
@@ -94,27 +104,40 @@ def from_function(module_name: str, function_name: str) -> nn.Module:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise InputError(f"{module_name} needs the module {error.name!r}, which is not installed. Install it.") from error
+            raise InputError(
+                f"{module_name} needs the module {error.name!r}, which is not installed. Install it."
+            ) from error
         raise InputError(
-            f"There is no module {module_name!r}. It is searched for in the current folder ({here}) and among the installed packages."
+            f"There is no module {module_name!r}. It is searched for in the current folder ({here}) and among the "
+            "installed packages."
         ) from error
     except Exception as error:
-        raise InputError(f"{module_name} cannot be imported ({type(error).__name__}: {first_line(error)}). Mend it, and try it in Python.") from error
+        raise InputError(
+            f"{module_name} cannot be imported ({type(error).__name__}: {first_line(error)}). Try it in Python."
+        ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        own = [n for n, v in vars(module).items() if inspect.isroutine(v) and getattr(v, "__module__", None) == module.__name__]
+        own = [
+            n
+            for n, v in vars(module).items()
+            if inspect.isroutine(v) and getattr(v, "__module__", None) == module.__name__
+        ]
         raise InputError(f"{module_name} has no function {function_name!r}. It has {', '.join(own) or 'none'}.")
     if required := needed(function):
         raise InputError(
-            f"{module_name}:{function_name} needs the arguments {', '.join(required)}. Name a function without arguments, for example "
-            f"def model(): return {function_name}({', '.join(f'{r}=…' for r in required)})."
+            f"{module_name}:{function_name} needs the arguments {', '.join(required)}. Name a function "
+            f"without arguments, for example def model(): return {function_name}({required[0]}=…)."
         )
     try:
         model = function()
     except Exception as error:
-        raise InputError(f"{module_name}:{function_name} raised {type(error).__name__}: {first_line(error)}. Try it in Python first.") from error
+        raise InputError(
+            f"{module_name}:{function_name} raised {type(error).__name__}: {first_line(error)}. Try it in Python first."
+        ) from error
     if not isinstance(model, nn.Module):
-        raise InputError(f"{module_name}:{function_name} returned {type(model).__name__}, not an nn.Module. Return the model itself.")
+        raise InputError(
+            f"{module_name}:{function_name} returned {type(model).__name__}, not an nn.Module. Return the model itself."
+        )
     return model
 
 
@@ -132,8 +155,8 @@ def check_weights(file: Path) -> Path:
         raise InputError(f"There is no file {file}. Pass a .safetensors file with the model's weights.")
     if file.suffix != ".safetensors":
         raise InputError(
-            f"{file} is not a .safetensors file, and pickled weights (.pt, .pth, .bin) can run code when they are opened. Convert them "
-            f"once: {CONVERT.format(file, file.with_suffix('.safetensors'))}"
+            f"{file} is not a .safetensors file, and pickled weights (.pt, .pth, .bin) can run code when they are "
+            f"opened. Convert them once: {CONVERT.format(file, file.with_suffix('.safetensors'))}"
         )
     return file
 
@@ -146,10 +169,16 @@ def put_weights(model: nn.Module, file: Path, name: str) -> None:
     own = model.state_dict()
     shared = {key for key in own if key not in tensors and tied(own, key, tensors)}
     missing, foreign = own.keys() - tensors.keys() - shared, tensors.keys() - own.keys()
-    wrong = [f"{k} {tuple(tensors[k].shape)} for {tuple(own[k].shape)}" for k in own if k in tensors and tensors[k].shape != own[k].shape]
+    wrong = [
+        f"{k} {tuple(tensors[k].shape)} for {tuple(own[k].shape)}"
+        for k in own
+        if k in tensors and tensors[k].shape != own[k].shape
+    ]
     if missing or foreign or wrong:
         parts = {"missing": sorted(missing), "unknown": sorted(foreign), "of another shape": wrong}
-        text = "; ".join(f"{label}: {', '.join(keys[:3])}{' …' if len(keys) > 3 else ''}" for label, keys in parts.items() if keys)
+        text = "; ".join(
+            f"{label}: {', '.join(keys[:3])}{' …' if len(keys) > 3 else ''}" for label, keys in parts.items() if keys
+        )
         raise InputError(
             f"The weights in {file} are not those of {name} ({text}). Name the model that they belong to; "
             "of timm's, num_classes follows the name: timm:resnet34?num_classes=10."

@@ -6,15 +6,15 @@ import errno
 import os
 import sys
 import warnings
-from importlib import metadata
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from .defaults import LibraryDefaults
 from .demo import demo
 from .extract import extract
-from .fit import FitCommand, fit
+from .fit import fit
 from .info import info, methods
 from .judge import calibrate, evaluate, score
 from .output import note
@@ -26,8 +26,11 @@ INTERRUPTED = {
     "fit": "with --checkpoint the same command goes on, without it nothing was written",
     "calibrate": "the detector is as it was",
 }
+SPELLINGS = {"overwrite=True": "--overwrite", 'head="name"': "--head NAME", "head=False": "--head none"}
+"""What the library's errors advise, as it is written here."""
 ABOUT = """
-Out-of-distribution detection for frozen classifiers. A score is an energy: [bold]higher = more out-of-distribution[/bold].
+Out-of-distribution detection for frozen classifiers.
+A score is an energy: [bold]higher = more out-of-distribution[/bold].
 
 Images → features → detector → decisions:
 
@@ -37,8 +40,8 @@ Images → features → detector → decisions:
   heat-ood calibrate detector features/held-out
   heat-ood score detector features/new --fpr 0.05
 
-Exit codes: 0 done · 1 an error in the data, a file or the model · 2 a wrong command line · 3 score --fail-on-ood found OOD samples ·
-130 interrupted.
+Exit codes: 0 done · 1 an error in the data, a file or the model · 2 a wrong command line ·
+3 score --fail-on-ood found OOD samples · 130 interrupted.
 """
 
 
@@ -48,6 +51,7 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             with warnings.catch_warnings():
+                warnings.filterwarnings("default", module="heat_ood")
                 warnings.showwarning = lambda message, *_, **__: note(f"note: {message}")
                 return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -57,7 +61,10 @@ class Commands(TyperGroup):
         except Exception as error:
             if ctx.params.get("debug") or not expected(error):
                 raise
-            note(f"error: {error}")
+            text = str(error)
+            for python, option in SPELLINGS.items():
+                text = text.replace(python, option)
+            note(f"error: {text}")
             raise typer.Exit(1) from None
 
 
@@ -81,29 +88,26 @@ app = typer.Typer(
 
 def version(value: bool) -> None:
     if value:
-        typer.echo(f"heat-ood {metadata_version()}")
-        raise typer.Exit
-
-
-def metadata_version() -> str:
-    try:
-        return metadata.version("heat-ood")
-    except metadata.PackageNotFoundError:
         from .. import __version__
 
-        return __version__
+        typer.echo(f"heat-ood {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", envvar="HEAT_OOD_DEBUG", help="Show the whole traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="HEAT_OOD_DEBUG", help="Show the whole traceback of an error.")
+    ] = False,
 ) -> None:
     """What stands before the subcommand."""
 
 
 for function in (demo, extract, fit, calibrate, score, evaluate, info, methods):
-    app.command(cls=FitCommand if function is fit else None)(function)
+    app.command(cls=LibraryDefaults)(function)
 
 
 def main() -> None:

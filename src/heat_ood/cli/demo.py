@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,8 +13,8 @@ __all__ = ["demo"]
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="A folder for the picture, the results and the detector.")] = Path("heat-ood-demo"),
-    seed: Annotated[int, typer.Option(help="Of the split, the network and the detector.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="A folder for the picture, the results and the detector.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the split, the network and the detector.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train a small network on real digits, fit HEAT to it and see it work; offline, within a minute.
@@ -25,7 +25,8 @@ def demo(
     """
     from ..demo import run
 
-    result = run(out, seed, say=note)
+    given: dict[str, Any] = {name: value for name, value in (("out", out), ("seed", seed)) if value is not None}
+    result = run(**given, say=note)
     if json:
         emit(result.to_dict())
         return

@@ -20,11 +20,18 @@ __all__ = ["extract"]
 def extract(
     recipe: Recipe,
     images: Annotated[
-        Path, typer.Option(help="A folder of class folders, a flat folder (no labels), or an .npz file with images and perhaps labels.")
+        Path,
+        typer.Option(
+            help="A folder of class folders, a flat folder (no labels), or an .npz file with images and perhaps labels."
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="A folder for the features; what they were made of is written beside it, OUT.json.")],
+    out: Annotated[
+        Path, typer.Option(help="A folder for the features; what they were made of is written beside it, OUT.json.")
+    ],
     limit: Annotated[int | None, typer.Option(min=1, help="So many images, spread evenly over the set.")] = None,
-    no_labels: Annotated[bool, typer.Option("--no-labels", help="Leave the labels out, as for sets with other classes.")] = False,
+    no_labels: Annotated[
+        bool, typer.Option("--no-labels", help="Leave the labels out, as for sets with other classes.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew, even if there are features.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -41,26 +48,46 @@ def extract(
     from .sidecar import check_sidecar, write_sidecar
 
     if recipe.model is None:
-        raise typer.BadParameter("say which model reads the images: timm:NAME or package.module:function.", param_hint="--model")
+        raise typer.BadParameter(
+            "say which model reads the images: timm:NAME or package.module:function.", param_hint="--model"
+        )
     found = open_images(images, labels=not no_labels, limit=limit, skip_unreadable=recipe.skip_unreadable)
     extractor = recipe.extractor()
     found.preprocessing = recipe.preprocessing(extractor.network, found)
     note(f"{len(found):,} images of {images}: {found.preprocessing}")
 
-    record = {"model": recipe.model, "images": str(images), **found.identity, "preprocessing": found.preprocessing.to_dict()}
+    record = {
+        "model": recipe.model,
+        "images": str(images),
+        **found.identity,
+        "preprocessing": found.preprocessing.to_dict(),
+    }
     begun = not overwrite and (out / MANIFEST).exists() and read_manifest(out).count > 0
     known = begun and check_sidecar(out, record)
     if not begun:
         write_sidecar(out, record)
-    features = extractor.extract(loader_of(found, recipe), out, overwrite=overwrite)
+    features = extractor.extract(loader_of(found, recipe), out, overwrite=not begun)
     if begun and not known:
         write_sidecar(out, record)
 
-    result = summary(features, out) | {"classes": record["classes"], "model": recipe.model, "preprocessing": record["preprocessing"]}
+    result = summary(features, out) | {
+        "classes": record["classes"],
+        "model": recipe.model,
+        "preprocessing": record["preprocessing"],
+    }
     if json:
         emit(result)
     else:
-        show(facts({**result, "columns": describe(features), "preprocessing": found.preprocessing, "classes": few(result["classes"])}))
+        show(
+            facts(
+                {
+                    **result,
+                    "columns": describe(features),
+                    "preprocessing": found.preprocessing,
+                    "classes": few(result["classes"]),
+                }
+            )
+        )
 
 
 def summary(features: Features, path: Path) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from .output import emit, facts, show, table
 
@@ -18,27 +16,13 @@ if TYPE_CHECKING:
     from ..energies import Energy
     from ..residual import Residual
 
-__all__ = ["FitCommand", "fit", "training_table"]
-
-
-class FitCommand(TyperCommand):
-    """Its help shows the library's own defaults, which are written nowhere else."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        from ..detector import HEAT
-        from ..residual import Residual
-
-        defaults = {name: p.default for name, p in inspect.signature(HEAT).parameters.items()}
-        defaults |= {f.name: f.default for f in fields(Residual)}
-        defaults["prior"] = ", ".join(defaults["priors"])
-        for parameter in self.params:
-            if parameter.name in defaults and parameter.default is None:
-                parameter.show_default = str(defaults[parameter.name])  # type: ignore[attr-defined]
-        super().format_help(ctx, formatter)
+__all__ = ["fit", "training_table"]
 
 
 def fit(
-    features: Annotated[Path, typer.Argument(help="Stored ID features, best of the samples that the backbone was trained on.")],
+    features: Annotated[
+        Path, typer.Argument(help="Stored ID features, best of the samples that the backbone was trained on.")
+    ],
     out: Annotated[Path, typer.Option(help="A folder for the detector.")],
     method: Annotated[str, typer.Option(help="Any name that heat-ood methods lists.")] = "heat",
     prior: Annotated[list[str] | None, typer.Option(help="A prior of HEAT; give it several times for several.")] = None,
@@ -46,7 +30,9 @@ def fit(
     beta: Annotated[float | None, typer.Option(help="Of the composition: 0 mean, inf maximum, -inf minimum.")] = None,
     no_residual: Annotated[bool, typer.Option("--no-residual", help="Compose the priors uncorrected.")] = False,
     lam: Annotated[float | None, typer.Option(help="A residual moves a score by at most 1 / 2 lam.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Of each residual.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the samples for each residual; by default as many as it takes.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the split, the residuals and all sampling.")] = None,
     contrast: Annotated[Path | None, typer.Option(help="Stored features of samples to be told from ID.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="A folder where an interrupted fit goes on.")] = None,
@@ -65,7 +51,7 @@ def fit(
     from ..errors import InputError
     from ..features import Features
 
-    options = {"prior": prior, "paper": paper, "beta": beta, "lam": lam, "epochs": epochs, "seed": seed}
+    options: dict[str, Any] = {"prior": prior, "paper": paper, "beta": beta, "lam": lam, "epochs": epochs, "seed": seed}
     options |= {"contrast": contrast, "checkpoint": checkpoint, "device": device, "no_residual": no_residual or None}
     given = {name: value for name, value in options.items() if value is not None}
     detector = make(method, given)
@@ -78,19 +64,46 @@ def fit(
     train = Features.open(features)
     started = time.perf_counter()
     if method == "heat":
-        extra = {"contrast": None if contrast is None else Features.open(contrast), "checkpoint": checkpoint, "device": device}
+        extra = {
+            "contrast": None if contrast is None else Features.open(contrast),
+            "checkpoint": checkpoint,
+            "device": device,
+        }
         detector.fit(train, **extra)
     else:
         detector.fit(train)
     seconds = time.perf_counter() - started
     detector.save(out)
 
-    result = {"detector": str(out), "method": method, "samples": len(train), "seconds": round(seconds, 3), "reads": detector.reads}
+    result = {
+        "detector": str(out),
+        "method": method,
+        "samples": len(train),
+        "seconds": round(seconds, 3),
+        "reads": detector.reads,
+    }
     outcomes, log = getattr(detector, "outcomes", {}), getattr(detector, "log", {})
     if json:
-        emit({**result, "settings": detector.settings, "outcomes": outcomes, "log": log, "fingerprint": detector.fingerprint})
+        emit(
+            {
+                **result,
+                "settings": detector.settings,
+                "outcomes": outcomes,
+                "log": log,
+                "fingerprint": detector.fingerprint,
+            }
+        )
         return
-    show(facts({**result, "reads": ", ".join(detector.reads), "seconds": f"{seconds:.1f}", "fingerprint": detector.fingerprint}))
+    show(
+        facts(
+            {
+                **result,
+                "reads": ", ".join(detector.reads),
+                "seconds": f"{seconds:.1f}",
+                "fingerprint": detector.fingerprint,
+            }
+        )
+    )
     if outcomes:
         show(training_table(outcomes, log))
 
@@ -109,7 +122,9 @@ def make(method: str, given: Mapping[str, Any]) -> Energy:
         changes["priors"] = tuple(given["prior"])
     trained = {name: given[name] for name in ("lam", "epochs") if name in given}
     if "no_residual" in given and trained:
-        raise typer.BadParameter(f"there is no residual for --{' and --'.join(trained)} to change.", param_hint="--no-residual")
+        raise typer.BadParameter(
+            f"there is no residual for --{' and --'.join(trained)} to change.", param_hint="--no-residual"
+        )
     if "paper" not in given:
         residual = None if "no_residual" in given else Residual(**trained)
         return HEAT(residual=residual, **changes)
@@ -124,7 +139,10 @@ def changed_residuals(residual: Any, changes: dict[str, Any], priors: Any) -> di
     from ..errors import InputError
 
     if unknown := [name for name in priors if name not in residual]:
-        raise InputError(f"The paper has no residual for {', '.join(unknown)}. It has {', '.join(residual)}; leave out --paper for others.")
+        raise InputError(
+            f"The paper has no residual for {', '.join(unknown)}. It has {', '.join(residual)}; leave out --paper "
+            "for others."
+        )
     return {name: replace(residual[name], **changes) for name in priors}
 
 
@@ -133,6 +151,10 @@ def training_table(outcomes: Mapping[str, str], log: Mapping[str, list[dict[str,
     rows = []
     for name, outcome in outcomes.items():
         best = min(log[name], key=lambda epoch: epoch["held_out_loss"], default=None)
-        numbers = ["–", "–"] if best is None else [f"{best['held_out_loss']:+.4f}", f"{best['energy_negative'] - best['energy_real']:.4f}"]
+        numbers = (
+            ["–", "–"]
+            if best is None
+            else [f"{best['held_out_loss']:+.4f}", f"{best['energy_negative'] - best['energy_real']:.4f}"]
+        )
         rows.append([name, outcome, str(len(log[name])), *numbers])
     return table(["residual of", "outcome", "epochs", "held-out loss", "gap"], rows)

@@ -33,30 +33,30 @@ def info(
         about_features(path, json)
     else:
         what = "There is no such folder" if not path.exists() else f"It has neither {DETECTOR} nor {FEATURES}"
-        raise InputError(f"{path} is neither a detector nor stored features. {what}; pass what heat-ood fit or extract wrote.")
+        raise InputError(
+            f"{path} is neither a detector nor stored features. {what}; pass what heat-ood fit or extract wrote."
+        )
 
 
 def about_detector(path: Path, json: bool) -> None:
     from ..energies import Energy
 
     energy = Energy.load(path)
-    calibration = energy.calibration
-    result: dict[str, Any] = {"detector": str(path), "method": energy.name, "reads": energy.reads, "settings": energy.settings}
-    result["calibration"] = None if calibration is None else {"samples": len(calibration.scores), "per_class": calibration.per_class}
-    result |= {"used": getattr(energy, "used", None), "fingerprint": energy.fingerprint}
-    result["bytes"] = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    known = energy.calibration
+    calibration = None if known is None else {"samples": len(known.scores), "per_class": known.per_class}
     outcomes, log = getattr(energy, "outcomes", {}), getattr(energy, "log", {})
+    result: dict[str, Any] = {"detector": str(path), "method": energy.name, "reads": energy.reads}
+    result |= {"priors": getattr(energy, "used", ()), "settings": energy.settings, "calibration": calibration}
+    result |= {"fingerprint": energy.fingerprint, "bytes": sum(f.stat().st_size for f in path.iterdir() if f.is_file())}
     if json:
         emit({**result, "outcomes": outcomes, "log": log})
         return
-    settings = "\n".join(f"{name} = {value!r}" for name, value in energy.settings.items())
-    calibrated = "none: no p-values yet" if calibration is None else f"{len(calibration.scores):,} samples{', per class' * calibration.per_class}"
-    shown = {**result, "reads": ", ".join(energy.reads), "settings": settings, "calibration": calibrated, "bytes": f"{result['bytes']:,}"}
-    if not shown.pop("used"):
-        shown.pop("used", None)
-    else:
-        shown["priors"] = ", ".join(result["used"])
-    show(facts(shown))
+    shown = {**result, "reads": ", ".join(energy.reads), "priors": ", ".join(result["priors"]) or "none"}
+    shown["settings"] = "\n".join(f"{name} = {value!r}" for name, value in energy.settings.items())
+    shown["calibration"] = "none: no p-values yet"
+    if calibration is not None:
+        shown["calibration"] = f"{calibration['samples']:,} samples{', per predicted class' * calibration['per_class']}"
+    show(facts({**shown, "bytes": f"{result['bytes']:,}"}))
     if outcomes:
         show(training_table(outcomes, log))
 
@@ -74,11 +74,15 @@ def about_features(path: Path, json: bool) -> None:
     sidecar = read_sidecar(path) or {}
     result = {"features": str(path), "finished": manifest.finished, "samples": manifest.count, "columns": columns}
     result |= {"classes": manifest.classes, "head": bool(manifest.head), "fingerprint": manifest.fingerprint}
-    result |= {key: sidecar.get(key) for key in ("model", "images", "preprocessing")} | {"class_names": sidecar.get("classes")}
+    result |= {key: sidecar.get(key) for key in ("model", "images", "preprocessing")} | {
+        "class_names": sidecar.get("classes")
+    }
     if json:
         emit(result)
         return
     shown = {name: value for name, value in result.items() if value is not None}
+    if sidecar:
+        shown["preprocessing"] = ", ".join(f"{name} {value}" for name, value in sidecar["preprocessing"].items())
     shown["columns"] = ", ".join(f"{name} ({c['width']} × {c['dtype']})" for name, c in columns.items())
     show(facts(shown))
     if not manifest.finished:
@@ -99,4 +103,9 @@ def methods(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
     if json:
         emit(found)
     else:
-        show(table(["method", "reads", "what it is"], [[name, ", ".join(m["reads"]), str(m["summary"])] for name, m in found.items()]))
+        show(
+            table(
+                ["method", "reads", "what it is"],
+                [[name, ", ".join(m["reads"]), str(m["summary"])] for name, m in found.items()],
+            )
+        )

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .defaults import library_defaults
 from .output import emit, facts, note, show, table
 from .source import Recipe, Source, with_recipe
 
@@ -23,9 +24,14 @@ def calibrate(
     recipe: Recipe,
     detector: Detector,
     features: Annotated[
-        Path, typer.Argument(help="Held-out ID features (or images, with --model) that the backbone was [bold]not[/bold] trained on.")
+        Path,
+        typer.Argument(
+            help="Held-out ID features (or images, with --model) that the backbone was [bold]not[/bold] trained on."
+        ),
     ],
-    per_class: Annotated[bool, typer.Option("--per-class", help="Let the false-alarm rate hold for each predicted class.")] = False,
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="Let the false-alarm rate hold for each predicted class.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Give a detector p-values and decisions; it is saved in place.
@@ -42,7 +48,12 @@ def calibrate(
     energy.save(detector)
     assert energy.calibration is not None
     smallest = 1 / (energy.calibration.smallest + 1)
-    result = {"detector": str(detector), "calibration": len(energy.calibration.scores), "per_class": per_class, "smallest_fpr": smallest}
+    result = {
+        "detector": str(detector),
+        "calibration": len(energy.calibration.scores),
+        "per_class": per_class,
+        "smallest_fpr": smallest,
+    }
     if json:
         emit(result)
     else:
@@ -54,10 +65,14 @@ def score(
     recipe: Recipe,
     detector: Detector,
     features: Annotated[Path, typer.Argument(help="Stored features, or images with --model.")],
-    fpr: Annotated[float | None, typer.Option(help="The false-alarm rate of the decision. Default: 0.05.", show_default=False)] = None,
+    fpr: Annotated[float | None, typer.Option(help="The false-alarm rate of the decision.")] = None,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write all samples to this file.")] = None,
-    limit_rows: Annotated[int, typer.Option(min=0, help="How many samples the terminal shows, the most unusual first.")] = 20,
-    fail_on_ood: Annotated[bool, typer.Option("--fail-on-ood", help="Exit with 3 if any sample is judged OOD.")] = False,
+    limit_rows: Annotated[
+        int, typer.Option(min=0, help="How many samples the terminal shows, the most unusual first.")
+    ] = 20,
+    fail_on_ood: Annotated[
+        bool, typer.Option("--fail-on-ood", help="Exit with 3 if any sample is judged OOD.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Score samples: higher = more out-of-distribution; with p-value and decision if the detector is calibrated.
@@ -72,7 +87,7 @@ def score(
 
     energy = Energy.load(detector)
     decide = energy.calibrated or fpr is not None or fail_on_ood
-    rate = default_fpr() if fpr is None else fpr
+    rate = float(library_defaults("score")["fpr"]) if fpr is None else fpr
     if decide:
         energy.require_calibrated().check(rate)
     with Source(recipe) as source:
@@ -90,21 +105,24 @@ def score(
     if csv_file is not None:
         write_csv(csv_file, list(columns), rows)
     if json:
-        emit({"detector": str(detector), "fpr": rate if decide else None, "samples": len(rows), "flagged": flagged, "rows": rows})
+        emit(
+            {
+                "detector": str(detector),
+                "fpr": rate if decide else None,
+                "samples": len(rows),
+                "flagged": flagged,
+                "rows": rows,
+            }
+        )
     else:
         report(rows, flagged, rate, limit_rows)
     if not decide:
-        note("note: the detector is not calibrated, so there are no p-values. Run heat-ood calibrate with held-out ID features.")
+        note(
+            "note: the detector is not calibrated, so there are no p-values. Run heat-ood calibrate with held-out ID "
+            "features."
+        )
     if fail_on_ood and flagged:
         raise typer.Exit(3)
-
-
-def default_fpr() -> float:
-    import inspect
-
-    from ..energies import Energy
-
-    return float(inspect.signature(Energy.predict).parameters["fpr"].default)
 
 
 def classes_of(energy: Any, features: Any) -> Any:
@@ -146,18 +164,19 @@ def evaluate(
     detector: Detector,
     id: Annotated[Path, typer.Option("--id", help="ID test samples, used neither to fit nor to calibrate.")],
     ood: Annotated[list[str], typer.Option(help="NAME=FEATURES of an OOD set; give it several times for several.")],
-    save: Annotated[list[Path] | None, typer.Option(help="Write the table to a .md, .json or .csv file; may be repeated.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    save: Annotated[
+        list[Path] | None, typer.Option(help="Write the table to a .md, .json or .csv file; may be repeated.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Measure how well a detector tells ID from OOD sets, with bootstrap intervals.
 
     [dim]Example:[/dim]
 
-      heat-ood evaluate detector --id features/test --ood svhn=features/svhn --ood textures=features/dtd --save results.md
+      heat-ood evaluate detector --id features/test --ood svhn=features/svhn --ood dtd=features/dtd --save out.md
     """
     from ..energies import Energy
-    from ..evaluation import HEADERS
+    from ..evaluation import CONVENTION, HEADERS
     from ..evaluation import evaluate as evaluate_sets
     from ..metrics import METRICS
 
@@ -170,14 +189,17 @@ def evaluate(
     energy = Energy.load(detector)
     with Source(recipe) as source:
         sets = {name: source.open(path).features for name, path in paths.items()}
-        result = evaluate_sets(energy, source.open(id).features, sets, seed=seed)
+        result = evaluate_sets(energy, source.open(id).features, sets)
     for file in save or ():
         result.save(file)
     if json:
         emit(result.to_dict())
         return
-    rows = [[row.name, f"{row.n_ood:,}", *(row.cell(metric, intervals=True) for metric in METRICS)] for row in (*result, result.average)]
-    title = f"{result.average.n_id:,} ID samples; percent, with {100 * result.level:g} % intervals; score: higher = more OOD"
+    rows = [
+        [row.name, f"{row.n_ood:,}", *(row.cell(metric, intervals=True) for metric in METRICS)]
+        for row in (*result, result.average)
+    ]
+    title = f"{result.average.n_id:,} ID samples; percent, with {100 * result.level:g} % intervals; {CONVENTION}"
     show(table(["OOD set", "n", *HEADERS.values()], rows, title, rules=[len(result) - 1]))
 
 

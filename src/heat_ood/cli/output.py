@@ -19,13 +19,13 @@ PIPED = 200
 
 def show(renderable: Any) -> None:
     """Print a table or a line on standard output."""
-    console = Console(highlight=False)
-    Console(highlight=False, width=None if console.is_terminal else PIPED).print(renderable)
+    width = None if Console().is_terminal else PIPED
+    Console(highlight=False, markup=False, emoji=False, width=width).print(renderable)
 
 
 def note(text: str) -> None:
     """Print a line on standard error."""
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(text)
 
 
@@ -46,7 +46,9 @@ def plain(value: Any) -> Any:
     return plain(value.to_dict()) if hasattr(value, "to_dict") else str(value)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, rules: Iterable[int] = ()) -> Table:
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, rules: Iterable[int] = ()
+) -> Table:
     """Text in the first column and numbers in the others; ``rules`` are the rows with a line below."""
     result = Table(title=title, title_justify="left", title_style="bold")
     for i, name in enumerate(header):

@@ -35,7 +35,10 @@ def write_sidecar(store: Path, record: dict[str, Any]) -> None:
         raise FormatError(f"{file} is in the way: it is not of this format. Move it, or choose another --out.")
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(file.name + ".part")
-    part.write_text(json.dumps({"format": FORMAT, "version": VERSION, **record}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.write_text(
+        json.dumps({"format": FORMAT, "version": VERSION, **record}, indent=1, ensure_ascii=False) + "\n",
+        encoding="utf-8",
+    )
     os.replace(part, file)
 
 
@@ -47,7 +50,7 @@ def check_sidecar(store: Path, record: dict[str, Any]) -> bool:
     different = [key for key in COMPARED if known.get(key) != record.get(key)]
     if different:
         raise InputError(
-            f"The features in {store} were begun with other images or preprocessing ({', '.join(different)} differ). Choose another --out, "
-            "or pass --overwrite to start anew."
+            f"The features in {store} were begun with other images or preprocessing ({', '.join(different)} differ). "
+            "Choose another --out, or pass --overwrite to start anew."
         )
     return True

@@ -32,7 +32,9 @@ def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not numbers with commas between, as 0.485,0.456,0.406.", param_hint=option) from None
+        raise typer.BadParameter(
+            f"{text!r} is not numbers with commas between, as 0.485,0.456,0.406.", param_hint=option
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -40,31 +42,57 @@ class Recipe:
     """How images become features; its fields are the options of every command that takes images."""
 
     model: Annotated[
-        str | None, typer.Option(help="timm:NAME, or package.module:function that returns an nn.Module.", rich_help_panel=PANEL)
+        str | None,
+        typer.Option(help="timm:NAME, or package.module:function that returns an nn.Module.", rich_help_panel=PANEL),
     ] = None
-    weights: Annotated[Path | None, typer.Option(help="The model's weights, a .safetensors file.", rich_help_panel=PANEL)] = None
-    pretrained: Annotated[bool, typer.Option("--pretrained", help="Fetch timm's own weights.", rich_help_panel=PANEL)] = False
+    weights: Annotated[
+        Path | None, typer.Option(help="The model's weights, a .safetensors file.", rich_help_panel=PANEL)
+    ] = None
+    pretrained: Annotated[
+        bool, typer.Option("--pretrained", help="Fetch timm's own weights.", rich_help_panel=PANEL)
+    ] = False
     layers: Annotated[
-        str | None, typer.Option(help="Earlier layers to pool: stages, or names with commas between.", rich_help_panel=PANEL)
+        str | None,
+        typer.Option(help="Earlier layers to pool: stages, or names with commas between.", rich_help_panel=PANEL),
     ] = None
-    head: Annotated[str | None, typer.Option(help="The linear head's name, if it is not to be found.", rich_help_panel=PANEL)] = None
+    head: Annotated[
+        str | None,
+        typer.Option(
+            help="The linear head's name, if it is not to be found; none if there is none.", rich_help_panel=PANEL
+        ),
+    ] = None
     size: Annotated[
         int | None,
-        typer.Option(min=1, help="Height and width. Default: the model's, if it says; else 224, or an .npz file's own.", rich_help_panel=PANEL),
+        typer.Option(
+            min=1,
+            help="Height and width. Default: the model's, if it says; else 224, or an .npz file's own.",
+            rich_help_panel=PANEL,
+        ),
     ] = None
     crop_pct: Annotated[
-        float | None, typer.Option(help="Share of the shorter side that is kept. Default: the model's; 1 with --size.", rich_help_panel=PANEL)
+        float | None,
+        typer.Option(
+            help="Share of the shorter side that is kept. Default: the model's; 1 with --size.", rich_help_panel=PANEL
+        ),
     ] = None
     mean: Annotated[
-        str | None, typer.Option(help="Of each channel, in [0, 1]: r,g,b. Default: the model's, else ImageNet's.", rich_help_panel=PANEL)
+        str | None,
+        typer.Option(
+            help="Of each channel, in [0, 1]: r,g,b. Default: the model's, else ImageNet's.", rich_help_panel=PANEL
+        ),
     ] = None
     std: Annotated[str | None, typer.Option(help="Of each channel: r,g,b.", rich_help_panel=PANEL)] = None
     skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Decode every image beforehand; leave out those that fail.", rich_help_panel=PANEL)
+        bool,
+        typer.Option(
+            "--skip-unreadable", help="Decode every image beforehand; leave out those that fail.", rich_help_panel=PANEL
+        ),
     ] = False
     batch_size: Annotated[int, typer.Option(min=1, help="Images in one pass of the model.", rich_help_panel=PANEL)] = 64
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode images.", rich_help_panel=PANEL)] = 0
-    device: Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, mps, …", rich_help_panel=PANEL)] = None
+    device: Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, mps, …", rich_help_panel=PANEL)] = (
+        None
+    )
 
     def preprocessing(self, model: Any, images: ImageSet) -> Preprocessing:
         """What the model asks for, changed by the options."""
@@ -77,7 +105,11 @@ class Recipe:
             found = Preprocessing(size=None if images.uniform else (FOLDER_SIZE, FOLDER_SIZE))
         if self.size is not None:
             found = replace(found, size=(self.size, self.size), crop_pct=1.0)
-        changes = {"crop_pct": self.crop_pct, "mean": numbers(self.mean, "--mean"), "std": numbers(self.std, "--std")}
+        changes: dict[str, Any] = {
+            "crop_pct": self.crop_pct,
+            "mean": numbers(self.mean, "--mean"),
+            "std": numbers(self.std, "--std"),
+        }
         return replace(found, **{name: value for name, value in changes.items() if value is not None})
 
     def extractor(self) -> Extractor:
@@ -94,9 +126,15 @@ class Recipe:
             try:
                 model = model.to(torch.device(self.device))
             except (RuntimeError, AssertionError) as error:
-                raise InputError(f"The device {self.device!r} cannot be used ({str(error).splitlines()[0]}). Leave out --device.") from error
-        layers = self.layers if self.layers in (None, "stages") else [name.strip() for name in (self.layers or "").split(",")]
-        return Extractor(model, layers, self.head)
+                raise InputError(
+                    f"The device {self.device!r} cannot be used ({str(error).splitlines()[0]}). Leave out --device."
+                ) from error
+        layers = (
+            self.layers
+            if self.layers in (None, "stages")
+            else [name.strip() for name in (self.layers or "").split(",")]
+        )
+        return Extractor(model, layers, False if self.head == "none" else self.head)
 
 
 def with_recipe(command: Callable[..., None]) -> Callable[..., None]:
@@ -104,8 +142,13 @@ def with_recipe(command: Callable[..., None]) -> Callable[..., None]:
     hints = get_type_hints(Recipe, include_extras=True)
     names = [f.name for f in fields(Recipe)]
     signature = inspect.signature(command, eval_str=True)
-    options = [inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name]) for f in fields(Recipe)]
-    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, p in signature.parameters.items() if name != "recipe"]
+    options = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+        for f in fields(Recipe)
+    ]
+    own = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, p in signature.parameters.items() if name != "recipe"
+    ]
 
     @functools.wraps(command)
     def wrapped(**values: Any) -> None:
@@ -155,7 +198,9 @@ class Source:
         from .sidecar import read_sidecar
 
         if not path.exists():
-            raise InputError(f"There is no {path}. Pass a folder that heat-ood extract wrote, or images together with --model.")
+            raise InputError(
+                f"There is no {path}. Pass a folder that heat-ood extract wrote, or images together with --model."
+            )
         if (path / MANIFEST).exists() or (path.is_dir() and not self.recipe.model and not looks_like_images(path)):
             features = Features.open(path)
             files = (read_sidecar(path) or {}).get("files")
@@ -169,14 +214,17 @@ class Source:
         images = open_images(path, labels=False, skip_unreadable=self.recipe.skip_unreadable)
         if self.recipe.model is None:
             raise InputError(
-                f"{path} holds images, not stored features. Say which model reads them with --model, or run heat-ood extract first."
+                f"{path} holds images, not stored features. Say which model reads them with --model, or run "
+                "heat-ood extract first."
             )
         if self.extractor is None:
             self.extractor = self.recipe.extractor()
         images.preprocessing = self.recipe.preprocessing(self.extractor.network, images)
         note(f"{len(images):,} images of {path}: {images.preprocessing}")
         folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="heat-ood-"))
-        return Opened(self.extractor.extract(loader_of(images, self.recipe), folder, description=path.name), images.files)
+        return Opened(
+            self.extractor.extract(loader_of(images, self.recipe), folder, description=path.name), images.files
+        )
 
 
 def looks_like_images(folder: Path) -> bool:

@@ -35,7 +35,7 @@ def compose(energies: Tensor, beta: float, weights: Tensor | None = None) -> Ten
         [1.0, 2.0, 2.0, 2.434, 3.0]
     """
     k = energies.shape[-1]
-    weights = torch.full((k,), 1 / k).to(energies) if weights is None else (weights / weights.sum()).to(energies)
+    weights = energies.new_full((k,), 1 / k) if weights is None else (weights / weights.sum()).to(energies)
     energies, weights = energies[..., weights > 0], weights[weights > 0]
     mean = energies @ weights
     if beta == 0:
@@ -124,7 +124,7 @@ class Composition(Energy):
         if not self.parts or math.isnan(self.beta):
             raise InputError(f"it composes {len(self.parts)} parts with beta {self.beta}")
         for values in (self.centres, self.spreads):
-            if values.shape != (len(self.parts),) or not torch.isfinite(values).all():
+            if values.shape != (len(self.parts),) or not (values.isfinite() & values.is_floating_point()).all():
                 raise InputError(f"the statistics of {len(self.parts)} parts have shape {tuple(values.shape)}")
         if not (self.spreads > 0).all():
             raise InputError("a spread is not positive")

@@ -222,7 +222,8 @@ class GaussianMixture(Prior):
         shapes |= {"log_volume": (), "lower": (d,), "widths": (columns,), "norms": (len(self.norms),)}
         wrong = [name for name, shape in shapes.items() if getattr(self, name).shape != shape]
         wrong += [n for n in shapes if n != "widths" and getattr(self, n).dtype != self.white.dtype]
-        if wrong or not self.white.is_floating_point() or int(self.widths.sum()) != d or int(self.widths.min()) < 1:
+        whole = self.widths.dtype == torch.long and int(self.widths.sum()) == d and int(self.widths.min()) > 0
+        if wrong or not whole or not self.white.is_floating_point():
             raise InputError(f"the tensors of a Gaussian mixture disagree: {', '.join(wrong) or 'white, widths'}")
 
     # Proposals

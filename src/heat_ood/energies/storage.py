@@ -172,10 +172,12 @@ def place(energy: nn.Module, tensors: dict[str, Tensor]) -> None:
     if broken:
         raise InputError(f"NaN in {', '.join(broken[:3])}")
     for prefix, module in energy.named_modules():
-        for name in module._buffers:
+        for name, buffer in list(module._buffers.items()):
             tensor = left.pop(f"{prefix}.{name}" if prefix else name, None)
             if tensor is not None:
                 module._buffers[name] = tensor
+            elif buffer is not None and name not in module._non_persistent_buffers_set:
+                raise InputError(f"{prefix}.{name} is missing")
         for name, parameter in list(module._parameters.items()):
             tensor = left.pop(f"{prefix}.{name}" if prefix else name)
             if parameter is None or tensor.shape != parameter.shape or not tensor.is_floating_point():

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..errors import NotFittedError
 from .features import Features
 
 if TYPE_CHECKING:
@@ -51,26 +50,16 @@ class Guard(nn.Module):
     @torch.no_grad()
     def predict(self, images: Any, fpr: float = 0.05) -> Tensor:
         """True where an image is out-of-distribution, at a false-alarm rate of at most ``fpr``."""
-        features = self._read(images)[1]
-        if hasattr(self.detector, "predict"):
-            return torch.as_tensor(self.detector.predict(features, fpr=fpr))
-        p_value = self._p_value(features, self.detector.score(features))
-        if p_value is None:
-            raise NotFittedError(
-                "The detector is not calibrated, so it cannot decide. Call detector.calibrate(held_out) first."
-            )
-        return p_value <= fpr
+        return torch.as_tensor(self.detector.predict(self._read(images)[1], fpr=fpr))
 
     def _read(self, images: Any) -> tuple[Tensor | None, Features]:
         logits, features = self._extractor.read(images)
-        state = [*self.detector.parameters(), *self.detector.buffers()] if isinstance(self.detector, nn.Module) else []
+        state = [*self.detector.parameters(), *self.detector.buffers()]
         return logits, features.to(state[0].device) if state else features
 
     def _p_value(self, features: Features, score: Tensor) -> Tensor | None:
-        if not getattr(self.detector, "calibrated", True):
+        if not self.detector.calibrated:
             return None
-        if hasattr(self.detector, "p_values_of"):
-            logits = features.logits
-            classes = None if logits is None else logits.argmax(1)  # a detector may be calibrated per predicted class
-            return torch.as_tensor(self.detector.p_values_of(score, classes))
-        return torch.as_tensor(self.detector.p_value(features))
+        logits = features.logits
+        classes = None if logits is None else logits.argmax(1)  # a detector may be calibrated per predicted class
+        return torch.as_tensor(self.detector.p_values_of(score, classes))

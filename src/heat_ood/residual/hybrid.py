@@ -55,6 +55,7 @@ class Hybrid(Energy):
         self.network: Network | None = None
         self.log: list[dict[str, float]] = []
         self.outcome = ""
+        self.title = prior.name
         self.register_buffer("temperature", None)
 
     @property
@@ -151,7 +152,9 @@ class Hybrid(Energy):
         features = features.only(coordinates.mixture.reads)
         missing = set(coordinates.mixture.reads) - features.available
         if missing:
-            raise InputError(f"{', '.join(sorted(missing))} is missing from {features!r}. Extract all feature sets in the same way.")
+            raise InputError(
+                f"{', '.join(sorted(missing))} is missing from {features!r}. Extract all feature sets in the same way."
+            )
 
         def gather(chosen: Tensor) -> Tensor:
             with torch.no_grad():
@@ -170,10 +173,10 @@ class Hybrid(Energy):
         """Say what went wrong, if anything did."""
         if self.outcome.startswith(("switched off", "diverged")):
             warnings.warn(
-                f"The residual of {getattr(self.prior, 'columns', self.prior.name)} was {self.outcome}. The prior is used uncorrected where it is "
-                "switched off. Try a smaller lr, a larger lam, or more samples.",
+                f"The residual of {self.title}: {self.outcome}. A residual that is switched off leaves its prior as it "
+                "is. Try more samples, a smaller lr or a larger lam, or residual=None.",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
 
     # Energy

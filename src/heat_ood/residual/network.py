@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -48,20 +49,20 @@ class Network(nn.Module):
         self.repeats = depth - 2 if tied and depth > 2 else 1
         middle = min(depth - 2, 1) if tied else depth - 2
         sizes = [width] + [hidden] * (middle + 1) + [1]
-        self.layers = nn.ModuleList(nn.Linear(i, o, dtype=dtype) for i, o in zip(sizes, sizes[1:], strict=False))
+        layers = [nn.Linear(i, o, dtype=dtype) for i, o in pairwise(sizes)]
         gain = nn.init.calculate_gain("leaky_relu", SLOPE)
         with torch.no_grad():
-            for layer in self.layers:
-                bound = gain * math.sqrt(3 / layer.in_features)
-                layer.weight.uniform_(-bound, bound, generator=generator)
+            for layer in layers:
+                limit = gain * math.sqrt(3 / layer.in_features)
+                layer.weight.uniform_(-limit, limit, generator=generator)
                 layer.bias.zero_()
-            self.layers[-1].weight.zero_()
+            layers[-1].weight.zero_()
+        self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        for i, layer in enumerate(self.layers):
-            if i == len(self.layers) - 1:
-                break
+        *hidden, last = (layer for layer in self.layers if isinstance(layer, nn.Linear))
+        for i, layer in enumerate(hidden):
             for _ in range(self.repeats if i > 0 else 1):
                 x = leaky_relu_(linear(x, layer.weight, layer.bias), SLOPE)
-        energy = linear(x, self.layers[-1].weight, self.layers[-1].bias).squeeze(1)
+        energy = linear(x, last.weight, last.bias).squeeze(1)
         return energy if self.bound is None else energy.tanh() * self.bound

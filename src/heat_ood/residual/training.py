@@ -109,7 +109,7 @@ class Training:
     def one_epoch(self, report: Report | None) -> float:
         s, total, steps = self.settings, 0.0, math.ceil(self.n / self.settings.batch)
         order = torch.randperm(self.n, generator=self.generator, device=self.generator.device).cpu()
-        for i, chosen in enumerate(order.split(s.batch)):
+        for i, chosen in enumerate(torch.split(order, s.batch)):
             done = len(self.epochs) * steps + i
             if s.anneal:
                 self.optimiser.param_groups[0]["lr"] = s.lr * 0.5 * (1 + math.cos(math.pi * done / (self.passes * steps)))
@@ -189,8 +189,8 @@ class Training:
         self.best = [tensors[f"best.{i}"].to(device) for i in range(len(self.best))]
         state: dict[int, dict[str, Any]] = {}
         for key in (k for k in tensors if k.startswith("adam.")):
-            _, i, name = key.split(".")
-            state.setdefault(int(i), {})[name] = tensors[key]
+            _, number, name = key.split(".")
+            state.setdefault(int(number), {})[name] = tensors[key]
         self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
         self.generator.set_state(tensors["generator"])
         if "chains" in tensors:

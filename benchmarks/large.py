@@ -1,0 +1,48 @@
+"""One training step and the memory of a fit at the size of ImageNet: 1,000 classes, 2,048 features, batch 256.
+
+    python benchmarks/large.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+
+from common import features, header, peak_memory, reset_peak
+
+from heat_ood import HEAT, Features, Residual, create
+from heat_ood.residual import Hybrid
+
+
+def main(n: int = 20_000, d: int = 2048, classes: int = 1000) -> None:
+    header(f"A training step at {classes:,} classes × {d:,} features, default residual, batch 256")
+    with tempfile.TemporaryDirectory() as folder:
+        features(n, d, classes).save(folder)
+        stored = Features.open(folder)
+        size = sum(column.numel() * column.element_size() for column in stored.columns.values()) / 2**20
+        for prior in ("gmm", "energy"):
+            reset_peak()
+            before = peak_memory("RssAnon")
+            steps: list[float] = []
+            last = time.perf_counter()
+
+            def report(done: int, total: int, numbers: dict[str, float], steps: list[float] = steps) -> None:
+                nonlocal last
+                now = time.perf_counter()
+                steps.append(now - last)
+                last = now
+
+            Hybrid(create(prior), Residual(epochs=1)).fit(stored, report=report)
+            middle = sorted(steps)[len(steps) // 2]
+            print(
+                f"{prior:7} median step {middle:.3f} s (under 2 s is asked for); peak resident memory {peak_memory():,.0f} MiB, "
+                f"of which before the fit {before:,.0f} anonymous; the features take {size:,.0f} on disk (mapped)"
+            )
+        reset_peak()
+        start = time.perf_counter()
+        HEAT(residual=Residual(epochs=1)).fit(stored, progress=False)
+        print(f"whole fit, 1 epoch: {time.perf_counter() - start:.0f} s, peak resident memory {peak_memory():,.0f} MiB, features included")
+
+
+if __name__ == "__main__":
+    main()
