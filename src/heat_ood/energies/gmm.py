@@ -206,8 +206,11 @@ class GaussianMixture(Prior):
 
     def gradient_at(self, y: Tensor) -> Tensor:
         r""":math:`\nabla_y E = y - \mathrm{softmax}(\ldots)\,\nu`."""
-        affinity = torch.addmm(self.log_weights - 0.5 * self.nu.square().sum(1), y, self.nu.T)
-        return y - affinity.softmax(1) @ self.nu
+        return y - self.affinity(y).softmax(1) @ self.nu
+
+    def affinity(self, y: Tensor) -> Tensor:
+        """How much whitened points are drawn to each class, (n, C), up to what is the same for all classes."""
+        return torch.addmm(self.log_weights - 0.5 * self.nu.square().sum(1), y, self.nu.T)
 
     def energy_of(self, z: Tensor) -> Tensor:
         return self.energy_at(self.whiten(z))
@@ -232,14 +235,35 @@ class GaussianMixture(Prior):
     def mixture(self) -> GaussianMixture:
         return self
 
-    def propose(self, n: int, generator: torch.Generator | None = None, widen: Tensor | None = None) -> Tensor:
-        """Draw the class, then one Gaussian of ``widen`` times the fitted spread, and project; (n, d)."""
+    def propose(
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        widen: Tensor | None = None,
+        deviations: Tensor | None = None,
+    ) -> Tensor:
+        """Draw the class, then a deviation from its mean, Gaussian or given, ``widen`` times as large, and project.
+
+        Args:
+            n: how many points.
+            generator: every random draw.
+            widen: a factor for each point; None is one.
+            deviations: whitened deviations of real samples, which the first points take instead of Gaussian ones.
+        """
         c = torch.multinomial(self.log_weights.exp(), n, replacement=True, generator=generator)
-        noise = torch.randn(n, self.white.shape[0], generator=generator, dtype=self.nu.dtype, device=self.nu.device)
+        given = 0 if deviations is None else len(deviations)
+        like = {"dtype": self.nu.dtype, "device": self.nu.device}
+        noise = torch.randn(n - given, self.white.shape[0], generator=generator, **like)
+        if deviations is not None:
+            noise = torch.cat([deviations, noise])
         if widen is not None:
-            noise *= widen[:, None]
+            noise = noise * widen[:, None]
         z = self.project(self.colour_in(self.nu[c] + noise))
         return self.matched(z, generator) if len(self.norms) else z
+
+    def deviations(self, y: Tensor) -> Tensor:
+        """How far whitened points are from the mean of the class that they are most likely of."""
+        return y - self.nu[self.affinity(y).argmax(1)]
 
     def matched(self, z: Tensor, generator: torch.Generator | None) -> Tensor:
         """The same directions with the norms of real samples, in the order of the norms that they had."""

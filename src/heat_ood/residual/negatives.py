@@ -74,13 +74,17 @@ class Negatives:
         return self.move(start, network)
 
     def propose(self, n: int) -> Tensor:
-        low, high = (math.log(w) for w in self.settings.widen)
+        """``n`` proposals of the mixture, widened by a random factor each, some of them with real deviations."""
+        mixture, (low, high) = self.coordinates.mixture, (math.log(w) for w in self.settings.widen)
         widen = None
         if (low, high) != (0, 0):
-            nu = self.coordinates.mixture.nu
-            share = torch.rand(n, generator=self.generator, dtype=nu.dtype, device=nu.device)
+            share = torch.rand(n, generator=self.generator, dtype=mixture.nu.dtype, device=mixture.nu.device)
             widen = (low + (high - low) * share).exp()
-        return self.coordinates.enter(self.coordinates.mixture.propose(n, self.generator, widen))
+        deviations = None
+        if echoes := round(n * self.settings.echo):
+            x = self.data(echoes)
+            deviations = mixture.deviations(x if self.coordinates.whiten else mixture.whiten(x))
+        return self.coordinates.enter(mixture.propose(n, self.generator, widen, deviations))
 
     def resume(self, n: int, network: Network) -> Tensor:
         if self.chains is None:

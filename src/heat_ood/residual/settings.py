@@ -44,6 +44,8 @@ class Residual:
         start: where chains start: at proposals of the prior, at data (contrastive divergence) or where the last
             chains ended (persistent).
         widen: proposals are drawn with this many times the prior's spread, log-uniform between the two.
+        echo: share of the proposals that stray from a class mean as a real sample strays from its own, not as a
+            Gaussian does.
         contrast_share: share of the negatives taken from ``contrast``, where ``fit`` is given some.
         epochs: passes over the training samples; None makes four, and more where that would be under 600 steps.
         batch: samples of each kind in a training step.
@@ -66,6 +68,7 @@ class Residual:
     noise: tuple[float, float] | None = None
     start: str = "prior"
     widen: tuple[float, float] = (1.0, 2.0)
+    echo: float = 0.0
     contrast_share: float = 0.5
     epochs: int | None = None
     batch: int = 256
@@ -85,8 +88,9 @@ class Residual:
                 raise InputError(f"Residual({name}={getattr(self, name)!r}): {name} must be {least}.")
         if self.steps < 0 or self.input_noise < 0 or (self.noise is not None and min(self.noise) < 0):
             raise InputError("Residual: steps, noise and input_noise cannot be negative.")
-        if not 0 <= self.contrast_share <= 1:
-            raise InputError(f"Residual(contrast_share={self.contrast_share}): it is a share, between 0 and 1.")
+        for name in ("echo", "contrast_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"Residual({name}={getattr(self, name)}): it is a share, between 0 and 1.")
         if self.start not in STARTS:
             raise InputError(f"Residual(start={self.start!r}): chains start at one of {', '.join(STARTS)}.")
         if self.start != "prior" and not self.steps:
