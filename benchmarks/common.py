@@ -18,9 +18,12 @@ __all__ = ["best", "features", "header", "matmul_rate", "peak_memory", "reset_pe
 
 def header(title: str) -> None:
     """Say what is measured, on what, with which versions."""
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if "model name" in line), platform.machine())
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
     print(f"{title}\n{model}, {torch.get_num_threads()} threads, torch {torch.__version__}, heat-ood {__version__}")
-    print(f"bare 2048² float32 product: {matmul_rate():.0f} GFLOP/s; command: python {' '.join(sys.argv)}\n", flush=True)
+    print(
+        f"bare 2048² float32 product: {matmul_rate():.0f} GFLOP/s; command: python {' '.join(sys.argv)}\n", flush=True
+    )
 
 
 def best(function: Callable[[], object], repeats: int = 5) -> float:

@@ -1,6 +1,6 @@
 """Time of ``HEAT().fit`` from stored features, with the default settings and everything included.
 
-    python benchmarks/fit.py [samples]
+python benchmarks/fit.py [samples]
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import tempfile
 import time
 
 from common import features, header, matmul_rate
-
 from heat_ood import HEAT, Features
 from heat_ood.residual import Hybrid
 
@@ -37,7 +36,10 @@ def main(n: int = 45_000, d: int = 512, classes: int = 10) -> None:
         rate = (rate + matmul_rate()) / 2
         bare = training_flops(detector, round(0.9 * n)) / rate / 1e9
     print(f"fit {seconds:.0f} s (at most 180 s is asked for, where the bare product runs at about 150 GFLOP/s)")
-    print(f"the networks' own products at the bare rate of this run ({rate:.0f} GFLOP/s): {bare:.1f} s; ratio {seconds / bare:.1f}")
+    print(
+        f"the networks' own products at the bare rate of this run ({rate:.0f} GFLOP/s): {bare:.1f} s; "
+        f"ratio {seconds / bare:.1f}"
+    )
 
 
 if __name__ == "__main__":

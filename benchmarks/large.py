@@ -1,6 +1,6 @@
 """One training step and the memory of a fit at the size of ImageNet: 1,000 classes, 2,048 features, batch 256.
 
-    python benchmarks/large.py
+python benchmarks/large.py
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import tempfile
 import time
 
 from common import features, header, peak_memory, reset_peak
-
 from heat_ood import HEAT, Features, Residual, create
 from heat_ood.residual import Hybrid
 
@@ -35,13 +34,16 @@ def main(n: int = 20_000, d: int = 2048, classes: int = 1000) -> None:
             Hybrid(create(prior), Residual(epochs=1)).fit(stored, report=report)
             middle = sorted(steps)[len(steps) // 2]
             print(
-                f"{prior:7} median step {middle:.3f} s (under 2 s is asked for); peak resident memory {peak_memory():,.0f} MiB, "
-                f"of which before the fit {before:,.0f} anonymous; the features take {size:,.0f} on disk (mapped)"
+                f"{prior:7} median step {middle:.3f} s (under 2 s is asked for); "
+                f"peak resident memory {peak_memory():,.0f} MiB, of which before the fit {before:,.0f} anonymous; "
+                f"the features take {size:,.0f} on disk (mapped)"
             )
         reset_peak()
         start = time.perf_counter()
         HEAT(residual=Residual(epochs=1)).fit(stored, progress=False)
-        print(f"whole fit, 1 epoch: {time.perf_counter() - start:.0f} s, peak resident memory {peak_memory():,.0f} MiB, features included")
+        print(
+            f"whole fit, 1 epoch: {time.perf_counter() - start:.0f} s, peak {peak_memory():,.0f} MiB, features included"
+        )
 
 
 if __name__ == "__main__":

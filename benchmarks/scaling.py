@@ -1,6 +1,6 @@
 """Doubling the samples: time of a fit at a fixed number of epochs, and the peak of its anonymous memory.
 
-    python benchmarks/scaling.py
+python benchmarks/scaling.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import threading
 import time
 
 from common import features, header, peak_memory
-
 from heat_ood import HEAT, Features, Residual
 
 

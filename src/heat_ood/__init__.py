@@ -1,11 +1,15 @@
 """Out-of-distribution detection for frozen classifiers; a score is an energy: higher = more out-of-distribution."""
 
-from .detector import HEAT
-from .energies import Energy, Prior, create, methods
-from .errors import FormatError, HeatError, InputError, NotFittedError
-from .evaluation import Evaluation, evaluate
-from .features import Extractor, Features
-from .residual import Residual
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .detector import HEAT
+    from .energies import Energy, Prior, create, methods
+    from .errors import FormatError, HeatError, InputError, NotFittedError
+    from .evaluation import Evaluation, evaluate
+    from .features import Extractor, Features
+    from .residual import Residual
 
 __all__ = [
     "HEAT",
@@ -24,3 +28,26 @@ __all__ = [
     "methods",
 ]
 __version__ = "0.1.0"
+
+HOMES = {
+    "detector": ("HEAT",),
+    "energies": ("Energy", "Prior", "create", "methods"),
+    "errors": ("FormatError", "HeatError", "InputError", "NotFittedError"),
+    "evaluation": ("Evaluation", "evaluate"),
+    "features": ("Extractor", "Features"),
+    "residual": ("Residual",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when they are first used, so that ``heat-ood --help`` need not load torch."""
+    for module, names in HOMES.items():
+        if name in names:
+            import_module(".detector", __name__)  # registers HEAT, for create and load
+            value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

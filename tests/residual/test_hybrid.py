@@ -25,7 +25,8 @@ def two_gaussians(n=40_000, d=3):
 @pytest.mark.parametrize(("lam", "bounded"), [(0.5, True), (2.0, True), (10.0, True), (2.0, False)])
 def test_approaches_the_bounded_log_density_ratio(lam, bounded):
     p, q, prior, train = two_gaussians()
-    settings = Residual(lam=lam, bounded=bounded, hidden=64, depth=4, epochs=6, batch=512, lr=2e-3, widen=(1.0, 1.0), steps=0, temperature=1.0)
+    training = {"hidden": 64, "depth": 4, "epochs": 6, "batch": 512, "lr": 2e-3}
+    settings = Residual(lam=lam, bounded=bounded, widen=(1.0, 1.0), echo=0.0, temperature=1.0, **training)
     hybrid = Hybrid(prior, settings).fit(train, Features(avg=p.sample((4096,))))
 
     z = torch.cat([p.sample((2000,)), q.sample((2000,))])
@@ -101,7 +102,7 @@ def test_the_norm_alone_cannot_tell_real_from_proposed(prior, steps):
     z = hybrid.coordinates.leave(negatives.draw(4000, network))
     real, proposed = prior.space(train).norm(dim=1), z.norm(dim=1)
 
-    # neither their order nor their spread tells the two apart; norms are compared to five digits, as rounding may differ
+    # neither their order nor their spread tells the two apart; compared to five digits, as the rounding may differ
     real, proposed = real.mul(1e5).round(), proposed.mul(1e5).round()
     assert abs(auroc(real, proposed) - 0.5) < 0.05
     centre = real.median()
@@ -112,7 +113,8 @@ def test_the_norm_alone_cannot_tell_real_from_proposed(prior, steps):
 @pytest.mark.parametrize("whiten", [True, False])
 def test_every_start_and_both_coordinates_train_with_chains(start, whiten):
     train = relu_features(1500)
-    settings = Residual(steps=5, step=(0.05, 0.01), start=start, whiten=whiten, hidden=32, epochs=3, lr=2e-3, widen=(1, 2))
+    chains = {"steps": 5, "step": (0.05, 0.01), "start": start, "whiten": whiten}
+    settings = Residual(hidden=32, epochs=3, lr=2e-3, patience=1.0, **chains)
     detector = HEAT(priors=("gmm", "energy", "ebm"), residual=settings).fit(train)
     again = HEAT(priors=("gmm", "energy", "ebm"), residual=settings).fit(train)
     assert torch.equal(detector.score(train), again.score(train))
@@ -154,7 +156,7 @@ def test_a_residual_that_learns_nothing_is_switched_off_and_says_so():
     """Data drawn from the prior itself: there is nothing to correct."""
     torch.manual_seed(0)
     train = Features(avg=torch.randn(300, 40))
-    settings = Residual(hidden=256, epochs=6, lr=1e-2, patience=1.0, anneal=False)
+    settings = Residual(hidden=256, epochs=6, lr=1e-2, patience=1.0, anneal=False, widen=(1.0, 1.0), echo=0.0)
     prior = GaussianMixture(normalise=False, shrinkage=0.0, clusters=1).fit(Features(avg=torch.randn(100_000, 40)))
     with pytest.warns(RuntimeWarning, match="switched off"):
         hybrid = Hybrid(prior, settings).fit(train, Features(avg=torch.randn(2000, 40)))
@@ -164,18 +166,18 @@ def test_a_residual_that_learns_nothing_is_switched_off_and_says_so():
 def test_divergence_is_reported_not_silent():
     train = relu_features(600)
     with pytest.warns(RuntimeWarning, match="diverged"):
-        hybrid = Hybrid(GaussianMixture(), Residual(lr=1e30, epochs=2)).fit(train)
+        hybrid = Hybrid(GaussianMixture(), Residual(lr=1e30, epochs=2, bounded=False)).fit(train)
     assert torch.isfinite(hybrid.score(train)).all()
 
 
 def test_stops_early_when_held_out_loss_no_longer_falls():
-    train = relu_features(400, d=24)
-    settings = Residual(epochs=60, patience=0.05, lr=3e-3, anneal=False, hidden=128)
-    hybrid = Hybrid(GaussianMixture(), settings).fit(train, relu_features(500, d=24, seed=1))
+    p, _, prior, train = two_gaussians(n=300)
+    settings = Residual(epochs=200, patience=0.05, lr=5e-3, anneal=False, hidden=128, batch=64, widen=(1.0, 1.0))
+    hybrid = Hybrid(prior, settings).fit(train, Features(avg=p.sample((2000,))))
     losses = [e["held_out_loss"] for e in hybrid.log]
-    assert len(losses) < 60
-    assert losses.index(min(losses)) == len(losses) - 1 - 3
-    assert "stopped early" in hybrid.outcome
+    assert len(losses) < 200
+    assert losses.index(min(losses)) == len(losses) - 1 - 10
+    assert hybrid.outcome == f"stopped early after epoch {len(losses)} of 200"
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import warnings
 
 import torch
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from ..errors import InputError
@@ -33,6 +31,9 @@ class Clusters:
 
     @classmethod
     def of(cls, features: Features, space: Space, k: int, seed: int) -> Clusters:
+        from sklearn.cluster import KMeans  # slow to import, seldom needed
+        from sklearn.exceptions import ConvergenceWarning
+
         n = len(features)
         generator = torch.Generator().manual_seed(seed)
         chosen = torch.randperm(n, generator=generator)[:SAMPLE].sort().values

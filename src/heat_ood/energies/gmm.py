@@ -252,8 +252,7 @@ class GaussianMixture(Prior):
         """
         c = torch.multinomial(self.log_weights.exp(), n, replacement=True, generator=generator)
         given = 0 if deviations is None else len(deviations)
-        like = {"dtype": self.nu.dtype, "device": self.nu.device}
-        noise = torch.randn(n - given, self.white.shape[0], generator=generator, **like)
+        noise = self.nu.new_empty(n - given, self.nu.shape[1]).normal_(generator=generator)
         if deviations is not None:
             noise = torch.cat([deviations, noise])
         if widen is not None:

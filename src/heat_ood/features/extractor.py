@@ -71,7 +71,7 @@ class Extractor:
 
     @property
     def network(self) -> nn.Module:
-        """The model itself, without a wrapper for compilation or several devices, through which nothing could be seen."""
+        """The model itself, without a wrapper for compilation or several devices, which would hide it."""
         model: Any = self.model
         while True:
             if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
@@ -118,7 +118,7 @@ class Extractor:
         raise InputError(f"head is a module, its name, (W, b), False or None; not {head!r}.")
 
     def __call__(self, images: Any) -> Features:
-        """The features of one batch, in memory on the CPU: images (n, …), ``(images, labels)``, or a dictionary of inputs."""
+        """The features of one batch, in memory on the CPU: images, ``(images, labels)``, or a dictionary of inputs."""
         return self.read(images)[1].to("cpu")
 
     def read(self, images: Any) -> tuple[Tensor | None, Features]:

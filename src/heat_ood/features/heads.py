@@ -80,7 +80,7 @@ def apply_head(z: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def reproduces(made: Tensor, logits: Tensor, half: bool = False) -> bool:
-    """Whether the head's product is the model's output, up to the arithmetic; samples that are not finite do not count."""
+    """Whether the head's product is the model's output, up to rounding; samples that are not finite do not count."""
     logits = logits.reshape(len(logits), -1)
     if made.shape != logits.shape:
         return False
@@ -94,7 +94,7 @@ def reproduces(made: Tensor, logits: Tensor, half: bool = False) -> bool:
 def find_head(
     model: nn.Module, candidates: Sequence[Candidate], outputs: Mapping[str, Tensor], half: bool
 ) -> tuple[Candidate, str | None]:
-    """The head's call and the name of the output that holds the logits; None if the user's head gives them otherwise."""
+    """The head's call and the name of the output that holds the logits; None if the head named gives others."""
     for name, logits in outputs.items():
         if logits.numel() and not torch.isfinite(logits.flatten(1)).all(1).any():
             raise InputError(

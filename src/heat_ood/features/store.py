@@ -219,7 +219,7 @@ def locate(folder: Path, column: Column) -> Path:
 
 
 def clear(folder: Path) -> None:
-    """Remove a store's files, once its manifest says that it is empty; a folder that holds anything else is an error."""
+    """Remove a store's files, once its manifest says that it is empty; a folder with anything else is an error."""
     files = [f for f in folder.iterdir() if f.name != MANIFEST]
     if files and not (folder / MANIFEST).is_file():
         raise InputError(f"{folder} exists and holds no features. Choose another path, so that nothing is lost.")

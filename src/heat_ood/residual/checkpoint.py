@@ -45,9 +45,11 @@ class Checkpoint:
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             facts = json.loads(metadata["facts"])
         except (SafetensorError, KeyError, ValueError) as error:
-            raise FormatError(f"The checkpoint {self.path} is damaged ({error}). Delete it to start this residual anew.") from error
+            raise FormatError(
+                f"The checkpoint {self.path} is damaged ({error}). Delete it to start this residual anew."
+            ) from error
         if metadata["identity"] != self.identity:
             raise InputError(
-                f"The checkpoint {self.path} belongs to a fit with other data or settings. Name another folder, or delete it to start anew."
+                f"The checkpoint {self.path} is of another fit (data or settings differ). Name another folder, or delete it."
             )
         return tensors, facts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..energies import GaussianMixture, Prior
 from ..features import Features
@@ -10,7 +10,7 @@ from ..features import Features
 __all__ = ["Coordinates"]
 
 
-class Coordinates(nn.Module):
+class Coordinates:
     r"""A change of variables ``x`` of a mixture's space: ``x = y``, whitened, or ``x = z``.
 
     Args:
@@ -19,7 +19,6 @@ class Coordinates(nn.Module):
     """
 
     def __init__(self, mixture: GaussianMixture, whiten: bool) -> None:
-        super().__init__()
         self.mixture, self.whiten = mixture, whiten
 
     @property

@@ -121,7 +121,6 @@ class Hybrid(Energy):
         coordinates = self.coordinates
         generator = torch.Generator(self.temperature.device).manual_seed(self.seed)
         self.network = settings.network(coordinates.width, generator, dtype)
-        self.network.to(self.temperature.device)
         if math.isinf(settings.lam):
             self.log, self.outcome = [], "off (lam is infinite)"
             self.network.requires_grad_(False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +18,10 @@ SLOPE = 0.2
 class Network(nn.Module):
     r"""``depth`` linear layers with LeakyReLU between them, from ``width`` features to one energy.
 
-    With a bound :math:`b` the output :math:`u` becomes :math:`b \tanh u`. For :math:`b = 1 / 2λ` the loss of HEAT is
-    least where :math:`u = -\tfrac12 \log(p / n)`, so that the network learns a log density ratio and its energy keeps the
-    bound everywhere, far from all training samples too. The last layer starts at zero: an untrained residual corrects nothing.
+    With a bound :math:`b` the output :math:`u` becomes :math:`b \tanh u`. For :math:`b = 1 / 2λ` the loss of HEAT
+    is least where :math:`u = -\tfrac12 \log(p / n)`, so that the network learns a log density ratio and its energy
+    keeps the bound everywhere, far from all training samples too. The last layer starts at zero: an untrained residual
+    corrects nothing.
 
     Args:
         width: number of inputs.
@@ -49,7 +51,9 @@ class Network(nn.Module):
         self.repeats = depth - 2 if tied and depth > 2 else 1
         middle = min(depth - 2, 1) if tied else depth - 2
         sizes = [width] + [hidden] * (middle + 1) + [1]
-        layers = [nn.Linear(i, o, dtype=dtype) for i, o in pairwise(sizes)]
+        place = {"dtype": dtype, "device": "cpu" if generator is None else generator.device}
+        empty: Any = nn.utils.skip_init  # the caller's random state is left alone
+        layers: list[nn.Linear] = [empty(nn.Linear, i, o, **place) for i, o in pairwise(sizes)]
         gain = nn.init.calculate_gain("leaky_relu", SLOPE)
         with torch.no_grad():
             for layer in layers:

@@ -35,7 +35,7 @@ class Residual:
         hidden: width of the hidden layers.
         depth: number of linear layers.
         tied: let the middle layers share one matrix.
-        bounded: keep the bound :math:`1 / 2λ` by the form of the network, on any input; else it holds at the optimum only.
+        bounded: keep the bound :math:`1 / 2λ` by the form of the network, on any input; else only at the optimum.
         whiten: network and chains live in whitened features (else in the features as they are).
         input_noise: standard deviation of the noise on each input of the network in training.
         steps: Langevin steps that move each negative; zero leaves it where the prior proposed it.
@@ -79,7 +79,13 @@ class Residual:
 
     def check(self) -> None:
         """Refuse settings that cannot be meant, naming the one."""
-        positive = {"lam": self.lam, "hidden": self.hidden, "epochs": self.passes(1), "batch": self.batch, "lr": self.lr}
+        positive = {
+            "lam": self.lam,
+            "hidden": self.hidden,
+            "epochs": self.passes(1),
+            "batch": self.batch,
+            "lr": self.lr,
+        }
         positive |= {"patience": self.patience, "step": min(self.step), "widen": min(self.widen)}
         positive |= {"temperature": 1.0 if self.temperature is None else self.temperature, "depth": self.depth - 1}
         for name, value in positive.items():
@@ -94,7 +100,9 @@ class Residual:
         if self.start not in STARTS:
             raise InputError(f"Residual(start={self.start!r}): chains start at one of {', '.join(STARTS)}.")
         if self.start != "prior" and not self.steps:
-            raise InputError(f"Residual(start={self.start!r}) needs Langevin steps: unmoved, its negatives would be the data. Set steps=20.")
+            raise InputError(
+                f"Residual(start={self.start!r}) needs Langevin steps: else its negatives are the data. Set steps=20."
+            )
 
     def passes(self, n: int) -> int:
         """How often training goes over ``n`` samples."""
@@ -105,7 +113,9 @@ class Residual:
         r"""The most that the residual may move a score, :math:`1 / 2λ`."""
         return 1 / (2 * self.lam)
 
-    def network(self, width: int, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float32) -> Network:
+    def network(
+        self, width: int, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float32
+    ) -> Network:
         """The untrained network for ``width`` features."""
         bound = self.bound if self.bounded else None
         return Network(width, self.hidden, self.depth, self.tied, bound, generator, dtype)

@@ -112,7 +112,9 @@ class Training:
         for i, chosen in enumerate(torch.split(order, s.batch)):
             done = len(self.epochs) * steps + i
             if s.anneal:
-                self.optimiser.param_groups[0]["lr"] = s.lr * 0.5 * (1 + math.cos(math.pi * done / (self.passes * steps)))
+                self.optimiser.param_groups[0]["lr"] = (
+                    s.lr * 0.5 * (1 + math.cos(math.pi * done / (self.passes * steps)))
+                )
             real, negative = self.real(chosen.sort().values), self.negatives.draw(len(chosen), self.network)
             energies = self.network(self.noisy(torch.cat([real, negative])))
             loss = loss_of(energies[: len(real)], energies[len(real) :], s.lam)
