@@ -43,7 +43,6 @@ def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that ``heat-ood --help`` need not load torch."""
     for module, names in HOMES.items():
         if name in names:
-            import_module(".detector", __name__)  # registers HEAT, for create and load
             value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

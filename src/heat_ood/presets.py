@@ -29,6 +29,7 @@ def paper_settings(name: str) -> dict[str, Any]:
             step=(1e-4, 1e-5),
             noise=(5e-3, 5e-4),
             widen=(1.0, 1.0),
+            echo=0.0,
             epochs=20,
             lr=5e-6,
             anneal=False,

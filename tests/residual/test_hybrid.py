@@ -10,6 +10,7 @@ from torch.distributions import MultivariateNormal
 from heat_ood import HEAT, Features, InputError, Residual
 from heat_ood.energies import EnergyLogits, GaussianMixture
 from heat_ood.residual import Hybrid, Network
+from heat_ood.residual.negatives import Negatives
 from heat_ood.residual.training import loss_of
 
 
@@ -87,19 +88,23 @@ def auroc(low, high):
     return (ranks[len(low) :].sum() - len(high) * (len(high) + 1) / 2) / (len(low) * len(high))
 
 
+def negatives_of(prior, settings, train, temperature=1.0):
+    """The negatives that a hybrid of this prior would train with."""
+    hybrid = Hybrid(prior, settings)
+    hybrid.temperature = torch.tensor(temperature)
+    generator = torch.Generator().manual_seed(0)
+    data = hybrid.drawer(hybrid.gatherer(train), len(train), generator)
+    return Negatives(prior, hybrid.coordinates, temperature, settings, generator, data)
+
+
 @pytest.mark.parametrize("prior", [GaussianMixture(), EnergyLogits()], ids=["gmm", "energy"])
+@pytest.mark.parametrize("echo", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("steps", [0, 5])
-def test_the_norm_alone_cannot_tell_real_from_proposed(prior, steps):
+def test_the_norm_alone_cannot_tell_real_from_proposed(prior, echo, steps):
     train = relu_features()
     prior = type(prior)(**prior.settings).fit(train)
-    network = Network(16, 8)
-    hybrid = Hybrid(prior, Residual(steps=steps, step=(0.01, 0.001)))
-    hybrid.network = network
-    from heat_ood.residual.negatives import Negatives
-
-    generator = torch.Generator().manual_seed(0)
-    negatives = Negatives(prior, hybrid.coordinates, 1.0, hybrid.residual, generator, lambda n: torch.empty(0))
-    z = hybrid.coordinates.leave(negatives.draw(4000, network))
+    negatives = negatives_of(prior, Residual(steps=steps, step=(0.01, 0.001), echo=echo), train)
+    z = negatives.coordinates.leave(negatives.draw(4000, Network(16, 8)))
     real, proposed = prior.space(train).norm(dim=1), z.norm(dim=1)
 
     # neither their order nor their spread tells the two apart; compared to five digits, as the rounding may differ
@@ -107,6 +112,20 @@ def test_the_norm_alone_cannot_tell_real_from_proposed(prior, steps):
     assert abs(auroc(real, proposed) - 0.5) < 0.05
     centre = real.median()
     assert abs(auroc((real - centre).abs(), (proposed - centre).abs()) - 0.5) < 0.05
+
+
+def test_echoes_stray_as_real_samples_do():
+    """A heavy-tailed class: Gaussian proposals miss its tails, echoes have them, widened as asked."""
+    torch.manual_seed(0)
+    train = Features(avg=torch.distributions.StudentT(3.0).sample((20_000, 4)))
+    prior = GaussianMixture(normalise=False, clusters=1).fit(train)
+    real = prior.coordinates(train).norm(dim=1)
+    tails = {}
+    for echo in (0.0, 1.0):
+        negatives = negatives_of(prior, Residual(echo=echo, widen=(1.5, 1.5)), train)
+        tails[echo] = negatives.propose(20_000).norm(dim=1).quantile(0.99)
+    assert tails[1.0] == pytest.approx(1.5 * real.quantile(0.99).item(), rel=0.1)
+    assert tails[0.0] < 0.8 * tails[1.0]
 
 
 @pytest.mark.parametrize("start", ["prior", "data", "persistent"])
@@ -124,15 +143,12 @@ def test_every_start_and_both_coordinates_train_with_chains(start, whiten):
 
 def test_chains_descend_the_hybrid_energy():
     """Without noise, Langevin steps lower the energy that the chains follow."""
-    from heat_ood.residual.negatives import Negatives
-
     train = relu_features()
     prior = GaussianMixture().fit(train)
     hybrid = Hybrid(prior, Residual(hidden=32, epochs=2, lr=2e-3)).fit(train)
-    settings = Residual(steps=10, step=(0.2, 0.1), noise=(0.0, 0.0))
-    generator = torch.Generator().manual_seed(0)
     temperature = float(hybrid.temperature)
-    negatives = Negatives(prior, hybrid.coordinates, temperature, settings, generator, lambda n: torch.empty(0))
+    settings = Residual(steps=10, step=(0.2, 0.1), noise=(0.0, 0.0))
+    negatives = negatives_of(prior, settings, train, temperature)
     start = negatives.propose(1000)
     end = negatives.move(start, hybrid.network)
 
@@ -172,7 +188,9 @@ def test_divergence_is_reported_not_silent():
 
 def test_stops_early_when_held_out_loss_no_longer_falls():
     p, _, prior, train = two_gaussians(n=300)
-    settings = Residual(epochs=200, patience=0.05, lr=5e-3, anneal=False, hidden=128, batch=64, widen=(1.0, 1.0))
+    settings = Residual(
+        epochs=200, patience=0.05, lr=5e-3, anneal=False, hidden=128, batch=64, widen=(1.0, 1.0), echo=0
+    )
     hybrid = Hybrid(prior, settings).fit(train, Features(avg=p.sample((2000,))))
     losses = [e["held_out_loss"] for e in hybrid.log]
     assert len(losses) < 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from ..errors import InputError
@@ -12,7 +13,7 @@ from .flat import Flat
 from .gmm import GaussianMixture
 from .logits import EnergyLogits, MaximumSoftmax
 
-__all__ = ["Method", "create", "methods", "register"]
+__all__ = ["Method", "complete", "create", "methods", "register"]
 
 
 class Method(NamedTuple):
@@ -24,6 +25,8 @@ class Method(NamedTuple):
     summary: str = ""
 
 
+LATER = ("heat_ood.detector",)
+"""Modules further right that register methods of their own when they are imported."""
 METHODS: dict[str, Method] = {}
 CLASSES: dict[str, type[Energy]] = {}
 
@@ -42,6 +45,7 @@ def create(name: str, **settings: Any) -> Energy:
         ('std@layer3',)
     """
     base, _, layer = name.partition("@")
+    complete()
     if base not in METHODS:
         raise InputError(f"There is no method {name!r}. There are {', '.join(METHODS)}.")
     method = METHODS[base]
@@ -60,7 +64,14 @@ def methods() -> dict[str, tuple[str, ...]]:
         >>> methods()["gmm-joint"]
         ('avg', 'std')
     """
+    complete()
     return {name: method.reads for name, method in METHODS.items()}
+
+
+def complete() -> None:
+    """See to it that all methods are registered, whatever has been imported so far."""
+    for module in LATER:
+        import_module(module)
 
 
 CLASSES[Composition.name] = Composition

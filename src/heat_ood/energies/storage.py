@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..errors import FormatError, InputError, NotFittedError
 from .base import Energy
 from .calibration import Calibration
-from .registry import CLASSES
+from .registry import CLASSES, complete
 
 __all__ = ["VALUES", "VERSION", "describe", "load", "save"]
 
@@ -68,6 +68,7 @@ def save(energy: Energy, path: str | PathLike[str]) -> None:
 
 def load(path: str | PathLike[str]) -> Energy:
     """Read a folder that :func:`save` wrote; anything that is not exactly that is an error."""
+    complete()
     manifest = read_manifest(Path(path))
     tensors = read_tensors(Path(path), manifest)
     try:

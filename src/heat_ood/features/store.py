@@ -51,6 +51,8 @@ class Writer:
             clear(self.folder)
         if any(self.folder.iterdir()):
             self.manifest = read_manifest(self.folder)
+            if not self.manifest.count and not self.manifest.finished:
+                self.manifest.fingerprint = fingerprint  # nothing is written yet that could be mixed
             self._check_fingerprint(fingerprint)
         else:
             self.manifest = Manifest(fingerprint)

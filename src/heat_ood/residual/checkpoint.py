@@ -50,6 +50,6 @@ class Checkpoint:
             ) from error
         if metadata["identity"] != self.identity:
             raise InputError(
-                f"The checkpoint {self.path} is of another fit (data or settings differ). Name another folder, or delete it."
+                f"The checkpoint {self.path} is of a fit with other data or settings. Name another folder or delete it."
             )
         return tensors, facts

@@ -68,7 +68,7 @@ class Residual:
     noise: tuple[float, float] | None = None
     start: str = "prior"
     widen: tuple[float, float] = (1.0, 2.0)
-    echo: float = 0.0
+    echo: float = 1.0
     contrast_share: float = 0.5
     epochs: int | None = None
     batch: int = 256
