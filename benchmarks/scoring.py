@@ -11,6 +11,7 @@ import torch
 
 from common import best, features, header
 from heat_ood import HEAT, Residual
+from heat_ood.energies import EnergyLogits, GaussianMixture
 from heat_ood.energies.base import CACHE_FRIENDLY
 from heat_ood.residual import Hybrid
 
@@ -21,9 +22,11 @@ def products(detector: HEAT) -> list[tuple[int, int]]:
     for part in detector.composition.members.values():
         assert isinstance(part, Hybrid)
         assert part.network is not None
-        k, d = part.mixture.white.shape
-        sizes.append((d, k))
-        sizes.append((k, len(part.mixture.nu)))
+        if isinstance(part.prior, GaussianMixture):
+            k, d = part.prior.white.shape
+            sizes += [(d, k), (k, len(part.prior.nu))]
+        elif isinstance(part.prior, EnergyLogits) and part.prior.weight is not None:
+            sizes.append((part.prior.weight.shape[1], part.prior.weight.shape[0]))
         sizes += [(layer.in_features, layer.out_features) for layer in part.network.layers]
     return sizes
 

@@ -122,7 +122,7 @@ def test_a_joint_residual_stands_on_the_composition(priors: tuple[str, ...]) -> 
     by_hand = terms["prior/joint"] / heat.hybrids()["joint"].temperature + terms["residual/joint"]
     torch.testing.assert_close(heat.score(test), by_hand, rtol=0, atol=1e-12)
     assert isinstance(heat.inner, Hybrid)
-    assert set(heat.inner.mixture.columns) == ({"avg"} if priors == ("gmm",) else {"avg", "std"})
+    assert set(heat.inner.space.columns) == ({"avg"} if priors == ("gmm",) else {"avg", "std"})
 
 
 @pytest.mark.parametrize("beta", [-math.inf, -1e3, -1.0, 0.0, 1.0, 1e3, math.inf])
@@ -193,9 +193,12 @@ def test_a_second_fit_is_as_good_as_a_new_detector() -> None:
 
 
 def test_a_residual_does_not_depend_on_those_beside_it() -> None:
-    alone, beside = fit(("gmm",), residual=QUICK), fit(THREE, residual=QUICK)
+    own = Residual(**(QUICK.to_dict() | {"shared": False}))
+    alone, beside, shared = fit(("gmm",), residual=QUICK), fit(THREE, residual=own), fit(THREE, residual=QUICK)
     test = data(30, seed=1)
-    assert torch.equal(alone.energies(test)["hybrid/gmm"], beside.energies(test)["hybrid/gmm"])
+    for name in ("gmm", "energy"):
+        expected = (alone if name == "gmm" else shared).energies(test)[f"hybrid/{name}"]
+        assert torch.equal(beside.energies(test)[f"hybrid/{name}"], expected)
 
 
 # What the features lack
@@ -580,7 +583,7 @@ def test_a_checkpoint_of_another_fit_is_refused(change: str, tmp_path: Path) -> 
             train = Features(avg=train.avg, std=train.std, labels=train.labels, head=head, layers=train.layers)
         case "contrast":
             contrast = data(50, seed=9)
-    with pytest.raises(InputError, match="belongs to a fit with other data or settings"):
+    with pytest.raises(InputError, match="is of a fit with other data or settings"):
         HEAT(("gmm",), **settings).fit(train, contrast, progress=False, checkpoint=tmp_path)
 
 
@@ -609,6 +612,8 @@ def test_presets_are_the_papers(name: str, hidden: int) -> None:
             "start": "prior",
             "bounded": False,
             "widen": (1.0, 1.0),
+            "echo": 0.0,
+            "shared": False,
             "epochs": 20,
             "lr": 5e-6,
             "anneal": False,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .energies import Composition, Energy, EnergyLogits, Prior, create, register
+from .energies import Composition, Energy, EnergyLogits, GaussianMixture, Prior, create, register
 from .energies.base import CACHE_FRIENDLY
 from .energies.composition import check_weights
 from .energies.registry import CLASSES
@@ -242,6 +242,7 @@ class HEAT(Energy):
                     "residual={…} without it."
                 )
             members[name] = prior if own is None else Hybrid(prior, own, seed_of(self.seed, name))
+        share_features(members)
         composition = Composition(members, self.beta, self.weights)
         self.inner = composition
         if joint and isinstance(self.residual, Residual):
@@ -354,6 +355,17 @@ def name_of(prior: str | Energy) -> str:
         return prior
     columns = getattr(prior, "columns", None)
     return prior.name if columns is None else f"{prior.name}[{','.join(columns)}]"
+
+
+def share_features(members: Mapping[str, Energy]) -> None:
+    """Let the residuals of Gaussian priors that say so read the normalised features of all of them."""
+    priors = {name: part.prior if isinstance(part, Hybrid) else part for name, part in members.items()}
+    gaussian = {name: p for name, p in priors.items() if isinstance(p, GaussianMixture) and p.normalise}
+    columns = tuple(dict.fromkeys(column for prior in gaussian.values() for column in prior.columns))
+    for name, prior in gaussian.items():
+        part = members[name]
+        if isinstance(part, Hybrid) and part.residual.shared and columns != tuple(prior.columns):
+            part.columns = columns
 
 
 def seed_of(seed: int, name: str) -> int:

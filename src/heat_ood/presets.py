@@ -30,6 +30,7 @@ def paper_settings(name: str) -> dict[str, Any]:
             noise=(5e-3, 5e-4),
             widen=(1.0, 1.0),
             echo=0.0,
+            shared=False,
             epochs=20,
             lr=5e-6,
             anneal=False,

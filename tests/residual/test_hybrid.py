@@ -10,6 +10,8 @@ from torch.distributions import MultivariateNormal
 from heat_ood import HEAT, Features, InputError, Residual
 from heat_ood.energies import EnergyLogits, GaussianMixture
 from heat_ood.residual import Hybrid, Network
+from heat_ood.residual.coordinates import Coordinates
+from heat_ood.residual.hybrid import drawer, gatherer
 from heat_ood.residual.negatives import Negatives
 from heat_ood.residual.training import loss_of
 
@@ -90,11 +92,9 @@ def auroc(low, high):
 
 def negatives_of(prior, settings, train, temperature=1.0):
     """The negatives that a hybrid of this prior would train with."""
-    hybrid = Hybrid(prior, settings)
-    hybrid.temperature = torch.tensor(temperature)
-    generator = torch.Generator().manual_seed(0)
-    data = hybrid.drawer(hybrid.gatherer(train), len(train), generator)
-    return Negatives(prior, hybrid.coordinates, temperature, settings, generator, data)
+    coordinates, generator = Coordinates(prior.mixture, settings.whiten), torch.Generator().manual_seed(0)
+    data = drawer(gatherer(train, coordinates), len(train), generator)
+    return Negatives(prior, coordinates, temperature, settings, generator, data)
 
 
 @pytest.mark.parametrize("prior", [GaussianMixture(), EnergyLogits()], ids=["gmm", "energy"])
@@ -145,17 +145,43 @@ def test_chains_descend_the_hybrid_energy():
     """Without noise, Langevin steps lower the energy that the chains follow."""
     train = relu_features()
     prior = GaussianMixture().fit(train)
-    hybrid = Hybrid(prior, Residual(hidden=32, epochs=2, lr=2e-3)).fit(train)
-    temperature = float(hybrid.temperature)
+    temperature = 30.0
     settings = Residual(steps=10, step=(0.2, 0.1), noise=(0.0, 0.0))
     negatives = negatives_of(prior, settings, train, temperature)
     start = negatives.propose(1000)
-    end = negatives.move(start, hybrid.network)
+    network = Network(16, 32, bound=0.25, generator=torch.Generator().manual_seed(0))
+    torch.nn.init.normal_(network.layers[-1].weight)
+    end = negatives.move(start, network)
 
     def energy(y):
-        return prior.energy_at(y) / temperature + hybrid.network(y)
+        return prior.energy_at(y) / temperature + network(y)
 
     assert (energy(end) < energy(start)).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_the_whitening_goes_into_the_first_layer(dead):
+    """Training happens in whitened features, scoring in the features themselves: the same function."""
+    train = relu_features(500)
+    if dead:
+        train.avg[:, 3] = 0.0
+    mixture = GaussianMixture().fit(train.to(torch.float64))
+    coordinates = Coordinates(mixture, whiten=True)
+    network = Network(coordinates.width, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.nn.init.normal_(network.layers[-1].weight)
+    z = mixture.space(train.to(torch.float64))
+    expected = network(coordinates.enter(z))
+    assert torch.allclose(coordinates.absorb(network)(z), expected, atol=1e-9)
+
+
+def test_gaussian_priors_share_their_features():
+    train = relu_features(400)
+    both = Features(avg=train.avg, std=train.avg.flip(1), labels=train.labels, head=train.head)
+    quick = {"epochs": 1, "hidden": 8}
+    shared, own = (HEAT(residual=Residual(shared=s, **quick)).fit(both).hybrids() for s in (True, False))
+    assert [h.space.columns for h in shared.values()] == [("avg", "std"), ("avg", "std"), ("avg",)]
+    assert [h.space.columns for h in own.values()] == [("avg",), ("std",), ("avg",)]
+    assert [h.space.normalise for h in shared.values()] == [True, True, False]
 
 
 def test_contrast_is_learned_in_its_share():

@@ -31,6 +31,8 @@ class Space:
     normalise: bool = True
 
     def __post_init__(self) -> None:
+        if not self.columns:
+            raise InputError("A space needs at least one column: avg, std or logits.")
         for column in self.columns:
             pooling = column.partition("@")[0]
             if pooling not in ("avg", "std", "logits"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..energies import GaussianMixture, Prior
 from ..features import Features
+from .network import Network
 
 __all__ = ["Coordinates"]
 
@@ -41,6 +42,18 @@ class Coordinates:
     def project(self, x: Tensor) -> Tensor:
         """To where real features live."""
         return self.enter(self.mixture.project(self.leave(x)))
+
+    def absorb(self, network: Network) -> Network:
+        """The same network as a function of the space itself: the whitening becomes part of its first layer."""
+        if not self.whiten:
+            return network
+        first = network.layers[0]
+        assert isinstance(first, nn.Linear)
+        weight, bias = first.weight.detach().double(), first.bias.detach().double()
+        first.in_features = self.mixture.white.shape[1]
+        first.weight = nn.Parameter((weight @ self.mixture.white.double()).to(first.weight.dtype))
+        first.bias = nn.Parameter((bias - weight @ self.mixture.shift.double()).to(first.bias.dtype))
+        return network
 
     def gradient(self, prior: Prior, x: Tensor) -> Tensor:
         r""":math:`∇_x E_q`; that of the mixture itself where it is the prior."""

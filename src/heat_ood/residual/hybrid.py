@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
@@ -21,7 +21,7 @@ from .network import Network
 from .settings import Residual
 from .training import Report, Training
 
-__all__ = ["Hybrid"]
+__all__ = ["Hybrid", "drawer", "gatherer"]
 
 WATCHED = 4096
 """At most this many held-out samples watch the training."""
@@ -32,9 +32,11 @@ class Hybrid(Energy):
 
     Args:
         prior: the energy to correct, fitted or not. One that is not a :class:`Prior` (a composition) is corrected
-            in the joint features of all that it reads, and chains follow their Gaussian mixture.
+            in the joint features of all that it reads.
         residual: the settings.
         seed: of the initial weights and of all sampling.
+        columns: the features that the network reads, side by side and normalised; None is the prior's own space.
+            Chains in other features than the prior's own follow their Gaussian mixture.
 
     Example:
         >>> z = torch.rand(300, 4, generator=torch.Generator().manual_seed(0))
@@ -46,12 +48,18 @@ class Hybrid(Energy):
     name = "hybrid"
     temperature: Tensor
 
-    def __init__(self, prior: Energy, residual: Residual | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        prior: Energy,
+        residual: Residual | None = None,
+        seed: int = 0,
+        columns: Sequence[str] | None = None,
+    ) -> None:
         super().__init__()
         self.prior = prior
         self.residual = Residual() if residual is None else residual
-        self.seed = seed
-        self.joint: GaussianMixture | None = None
+        self.seed, self.columns = seed, columns
+        self.space: Space | None = None
         self.network: Network | None = None
         self.log: list[dict[str, float]] = []
         self.outcome = ""
@@ -60,22 +68,8 @@ class Hybrid(Energy):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        own = self.mixture.reads if self.fitted else ()
+        own = () if self.space is None else self.space.columns
         return tuple(dict.fromkeys((*self.prior.reads, *own)))
-
-    @property
-    def mixture(self) -> GaussianMixture:
-        """The Gaussian mixture that proposes negatives and gives the coordinates."""
-        if isinstance(self.prior, Prior):
-            return self.prior.mixture
-        if self.joint is None:
-            raise NotFittedError("A hybrid has no coordinates before it is fitted. Call .fit(features).")
-        return self.joint
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """Where the network and the chains live."""
-        return Coordinates(self.mixture, self.residual.whiten)
 
     @property
     def fitted(self) -> bool:
@@ -108,65 +102,48 @@ class Hybrid(Energy):
             self.prior.fit(features)
         held = features[:WATCHED] if held is None or not len(held) else held
         self.fingerprint = features.fingerprint
-        if not isinstance(self.prior, Prior):
-            self.joint = self.joint_mixture(features)
+        mixture = self.mixture_for(features).to(device)
         self.to(device)
+        self.space = mixture.space
 
-        spread = float(self.prior.score(held).double().std(correction=0))
-        automatic = spread if spread > 0 and math.isfinite(spread) else 1.0
-        dtype = self.mixture.white.dtype
-        temperature = automatic if settings.temperature is None else settings.temperature
-        self.temperature = torch.tensor(temperature, dtype=dtype, device=self.mixture.white.device)
+        dtype = mixture.white.dtype
+        temperature = self.spread(held) if settings.temperature is None else settings.temperature
+        self.temperature = torch.tensor(temperature, dtype=dtype, device=mixture.white.device)
 
-        coordinates = self.coordinates
+        coordinates = Coordinates(mixture, settings.whiten)
         generator = torch.Generator(self.temperature.device).manual_seed(self.seed)
         self.network = settings.network(coordinates.width, generator, dtype)
         if math.isinf(settings.lam):
             self.log, self.outcome = [], "off (lam is infinite)"
-            self.network.requires_grad_(False)
-            return self
-
-        real = self.gatherer(features)
-        draw = self.drawer(real, len(features), generator)
-        given = None if contrast is None else self.drawer(self.gatherer(contrast), len(contrast), generator)
-        guide = self.prior if isinstance(self.prior, Prior) else self.mixture
-        negatives = Negatives(guide, coordinates, temperature, settings, generator, draw, given)
-        watched = self.gatherer(held)(torch.arange(len(held))[:: math.ceil(len(held) / WATCHED)])
-        training = Training(self.network, negatives, real, len(features), watched, settings, generator)
-        training.run(report, checkpoint)
-        self.log, self.outcome = [e.to_dict() for e in training.epochs], training.outcome
-        self.announce()
+        else:
+            real = gatherer(features, coordinates)
+            given = None if contrast is None else drawer(gatherer(contrast, coordinates), len(contrast), generator)
+            guide = self.prior if isinstance(self.prior, Prior) and self.prior.mixture is mixture else mixture
+            data = drawer(real, len(features), generator)
+            negatives = Negatives(guide, coordinates, temperature, settings, generator, data, given)
+            watched = gatherer(held, coordinates)(torch.arange(len(held))[:: math.ceil(len(held) / WATCHED)])
+            training = Training(self.network, negatives, real, len(features), watched, settings, generator)
+            training.run(report, checkpoint)
+            self.log, self.outcome = [e.to_dict() for e in training.epochs], training.outcome
+            self.announce()
+        self.network = coordinates.absorb(self.network).requires_grad_(False)
         return self
 
-    def joint_mixture(self, features: Features) -> GaussianMixture:
-        """The mixture of all that a composition reads; the features behind the logits stand for them."""
+    def mixture_for(self, features: Features) -> GaussianMixture:
+        """The Gaussian mixture that proposes negatives, in the features that the network reads."""
+        if isinstance(self.prior, Prior):
+            if self.columns is None or tuple(self.columns) == self.prior.space.columns:
+                return self.prior.mixture
+            return mixture_of(features, Space(tuple(self.columns)))
         columns = [c for c in self.prior.reads if c != "logits"]
-        if "logits" in self.prior.reads:
+        if "logits" in self.prior.reads:  # the features behind the logits stand for them
             columns.insert(0, "avg" if "avg" in features.available else "logits")
         return mixture_of(features, Space(tuple(dict.fromkeys(columns))))
 
-    def gatherer(self, features: Features) -> Callable[[Tensor], Tensor]:
-        """The coordinates of samples by their numbers, on the device of the network."""
-        coordinates, device = self.coordinates, self.temperature.device
-        features = features.only(coordinates.mixture.reads)
-        missing = set(coordinates.mixture.reads) - features.available
-        if missing:
-            raise InputError(
-                f"{', '.join(sorted(missing))} is missing from {features!r}. Extract all feature sets in the same way."
-            )
-
-        def gather(chosen: Tensor) -> Tensor:
-            with torch.no_grad():
-                return coordinates.of(features[chosen].to(device))
-
-        return gather
-
-    @staticmethod
-    def drawer(gather: Callable[[Tensor], Tensor], n: int, generator: torch.Generator) -> Callable[[int], Tensor]:
-        def draw(count: int) -> Tensor:
-            return gather(torch.randint(n, (count,), generator=generator, device=generator.device).cpu())
-
-        return draw
+    def spread(self, held: Features) -> float:
+        """The standard deviation of the prior's energy."""
+        spread = float(self.prior.score(held).double().std(correction=0))
+        return spread if spread > 0 and math.isfinite(spread) else 1.0
 
     def announce(self) -> None:
         """Say what went wrong, if anything did."""
@@ -186,37 +163,72 @@ class Hybrid(Energy):
 
     def parts(self, features: Features) -> tuple[Tensor, Tensor]:
         """The prior's own energy and the residual's, (n,) each."""
-        if self.network is None:
+        if self.network is None or self.space is None:
             raise NotFittedError("A hybrid has no energy before it is fitted. Call .fit(features).")
-        z = self.mixture.space(features, self.mixture.white.dtype)
-        if self.prior is self.mixture and self.residual.whiten:
-            y = self.mixture.whiten(z)
-            return self.mixture.energy_at(y), self.network(y)
-        return self.prior.energy(features).to(z), self.network(self.coordinates.enter(z))
+        z = self.space(features, self.temperature.dtype)
+        prior = self.prior
+        if isinstance(prior, GaussianMixture) and prior.space == self.space:
+            energy = prior.energy_of(z)
+        else:
+            energy = prior.energy(features).to(z)
+        return energy, self.network(z)
+
+    @property
+    def width(self) -> int:
+        """How many features the network reads."""
+        return 0 if self.network is None else int(self.network.layers[0].weight.shape[1])  # type: ignore[index]
 
     # Saving
 
     def validate(self) -> None:
         super().validate()
         weights = [] if self.network is None else list(self.network.parameters())
-        like = {p.dtype for p in (*weights, self.temperature)} == {self.mixture.white.dtype}
-        if not like or weights[0].shape[1] != self.coordinates.width:
-            raise InputError(f"the network does not read {self.coordinates.width} × {self.mixture.white.dtype}")
+        if {p.dtype for p in weights} != {self.temperature.dtype}:
+            raise InputError(f"the network's weights are not all {self.temperature.dtype}")
         if self.temperature.shape != () or not 0 < float(self.temperature) < math.inf:
             raise InputError("the temperature is not a positive number")
 
     def facts(self) -> dict[str, Any]:
-        joint = None if self.joint is None else list(self.joint.columns)
-        return {"log": self.log, "outcome": self.outcome, "joint": joint}
+        space = self.space or Space()
+        reads = {"columns": list(space.columns), "normalise": space.normalise, "width": self.width}
+        return {"log": self.log, "outcome": self.outcome, "reads": reads}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.log, self.outcome = list(facts["log"]), str(facts["outcome"])
-        if not isinstance(self.prior, Prior):
-            self.joint = GaussianMixture(tuple(facts["joint"]))
+        reads = facts["reads"]
+        self.space = Space(tuple(map(str, reads["columns"])), bool(reads["normalise"]))
         hidden, width = tensors["network.layers.0.weight"].shape
+        if width != reads["width"]:
+            raise InputError(f"the network reads {width} features where there are {reads['width']}")
         self.residual.check()
         depth = sum(name.startswith("network.") for name in tensors) // 2
         if hidden != self.residual.hidden or (depth != self.residual.depth and not self.residual.tied):
             raise InputError(f"the network has {depth} layers of width {hidden}, its settings are {self.residual!r}")
         self.network = self.residual.network(width)
         self.network.requires_grad_(False)
+
+
+def gatherer(features: Features, coordinates: Coordinates) -> Callable[[Tensor], Tensor]:
+    """The coordinates of samples by their numbers, on the device of the mixture."""
+    columns, device = coordinates.mixture.reads, coordinates.mixture.white.device
+    missing = set(columns) - features.available
+    if missing:
+        raise InputError(
+            f"{', '.join(sorted(missing))} is missing from {features!r}. Extract all feature sets in the same way."
+        )
+    features = features.only(columns)
+
+    def gather(chosen: Tensor) -> Tensor:
+        with torch.no_grad():
+            return coordinates.of(features[chosen].to(device))
+
+    return gather
+
+
+def drawer(gather: Callable[[Tensor], Tensor], n: int, generator: torch.Generator) -> Callable[[int], Tensor]:
+    """Random samples, with replacement."""
+
+    def draw(count: int) -> Tensor:
+        return gather(torch.randint(n, (count,), generator=generator, device=generator.device).cpu())
+
+    return draw

@@ -52,6 +52,8 @@ class Residual:
         lr: Adam's learning rate.
         anneal: let the learning rate fall to zero along a half cosine.
         patience: stop when this share of the epochs has gone by without a better held-out loss; 1 never stops.
+        shared: let the residual of a Gaussian prior read the features of all Gaussian priors of HEAT, side by side,
+            instead of its own alone.
         joint: one residual over the features of all priors, on top of their composition, instead of one each.
     """
 
@@ -68,13 +70,14 @@ class Residual:
     noise: tuple[float, float] | None = None
     start: str = "prior"
     widen: tuple[float, float] = (1.0, 2.0)
-    echo: float = 1.0
+    echo: float = 0.0
     contrast_share: float = 0.5
     epochs: int | None = None
     batch: int = 256
     lr: float = 3e-4
     anneal: bool = True
     patience: float = 0.5
+    shared: bool = True
     joint: bool = False
 
     def check(self) -> None:
