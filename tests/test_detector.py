@@ -623,6 +623,11 @@ def test_presets_are_the_papers(name: str, hidden: int) -> None:
         assert residual.patience == 1, "the paper does not stop early"
 
 
+def test_contrast_without_a_residual_is_refused() -> None:
+    with pytest.raises(InputError, match="contrast teaches the residuals"):
+        fit(residual=None, contrast=data(20))
+
+
 def test_presets_can_be_changed() -> None:
     assert HEAT.paper("cifar10", seed=3, beta=-1.0).settings.items() >= {"seed": 3, "beta": -1.0}.items()
     assert set(PRESETS) == {"cifar10", "cifar100", "imagenet"}

@@ -176,6 +176,10 @@ class HEAT(Energy):
             check_same_model(features.fingerprint, contrast.fingerprint)
             if not len(contrast):
                 raise InputError("contrast has no samples. Pass some, or leave it out.")
+            if self.residual is None:
+                raise InputError(
+                    "contrast teaches the residuals, and residual=None has none. Leave out one of the two."
+                )
         if isinstance(self.priors, str):
             raise InputError(f"priors is a sequence: write priors=({self.priors!r},).")
         if not self.priors:
