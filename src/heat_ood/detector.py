@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .energies import Composition, Energy, EnergyLogits, GaussianMixture, Prior, create, register
+from .energies import Composition, Energy, Prior, register
 from .energies.base import CACHE_FRIENDLY
 from .energies.composition import check_weights
-from .energies.registry import CLASSES
+from .energies.inputs import columns_of
+from .energies.registry import CLASSES, create_prior
 from .energies.storage import VALUES
 from .errors import InputError, NotFittedError
 from .features import Array, Features
@@ -96,7 +97,11 @@ class HEAT(Energy):
     def reads(self) -> tuple[str, ...]:
         if self.inner is not None:
             return self.inner.reads
-        return tuple(dict.fromkeys(c for p in self.priors for c in (create(p) if isinstance(p, str) else p).reads))
+        return tuple(dict.fromkeys(c for p in self.priors for c in columns_of(unfitted(p))))
+
+    @property
+    def learns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(c for p in self.priors if name_of(p) in self.used for c in unfitted(p).learns))
 
     @property
     def fitted(self) -> bool:
@@ -149,8 +154,8 @@ class HEAT(Energy):
         """
         self.check(features, contrast)
         self.used = self.choose(features)
-        self.begin(features)
         self.assemble()
+        self.begin(features)
         composition = self.composition
         fitting, held = self.split(features)
         identity = self.identity(features, contrast)
@@ -211,7 +216,8 @@ class HEAT(Energy):
             raise InputError(
                 f"Each prior may stand once; priors are {names}. Use weights to count one more than the others."
             )
-        needs = {n: (create(p) if isinstance(p, str) else p).reads for n, p in zip(names, self.priors, strict=True)}
+        parts = dict(zip(names, map(unfitted, self.priors), strict=True))
+        needs = {n: (*columns_of(part), *part.learns) for n, part in parts.items()}
         lacking = {n: [c for c in reads if c not in features.available] for n, reads in needs.items()}
         usable = tuple(n for n in names if not lacking[n])
         if len(usable) < len(names):
@@ -239,11 +245,10 @@ class HEAT(Energy):
                 continue
             settings = self.residual.get(name) if isinstance(self.residual, Mapping) else self.residual
             own = None if joint else settings
-            prior = self.make(given, corrected=own is not None)
+            prior = unfitted(given)
             if own is not None and not isinstance(prior, Prior):
                 raise InputError(
-                    f"{name} cannot be corrected: it has no gradient in feature space. Use residual=None, or "
-                    "residual={…} without it."
+                    f"{name} cannot be corrected: {prior.no_prior}. Use residual=None, or residual={{…}} without it."
                 )
             members[name] = prior if own is None else Hybrid(prior, own, seed_of(self.seed, name))
         share_features(members)
@@ -251,13 +256,6 @@ class HEAT(Energy):
         self.inner = composition
         if joint and isinstance(self.residual, Residual):
             self.inner = Hybrid(composition, self.residual, seed_of(self.seed, "joint"))
-
-    def make(self, given: str | Energy, corrected: bool) -> Energy:
-        if isinstance(given, Energy):
-            return type(given)(**given.settings)
-        if given == EnergyLogits.name:
-            return EnergyLogits(proposals=corrected)
-        return create(given)
 
     def split(self, features: Features) -> tuple[Features, Features]:
         """A view of the samples to fit and a view of those held out, by the seed; each class keeps a sample to fit."""
@@ -353,6 +351,11 @@ class HEAT(Energy):
         self.assemble()
 
 
+def unfitted(prior: str | Energy) -> Energy:
+    """A prior by its name, or one with the settings of the one given."""
+    return create_prior(prior) if isinstance(prior, str) else type(prior)(**prior.settings)
+
+
 def name_of(prior: str | Energy) -> str:
     """A prior's name: as given, or by its class and what it reads."""
     if isinstance(prior, str):
@@ -362,13 +365,13 @@ def name_of(prior: str | Energy) -> str:
 
 
 def share_features(members: Mapping[str, Energy]) -> None:
-    """Let the residuals of Gaussian priors that say so read the normalised features of all of them."""
+    """Let the residuals of priors on normalised features that say so read the features of all of them."""
     priors = {name: part.prior if isinstance(part, Hybrid) else part for name, part in members.items()}
-    gaussian = {name: p for name, p in priors.items() if isinstance(p, GaussianMixture) and p.normalise}
-    columns = tuple(dict.fromkeys(column for prior in gaussian.values() for column in prior.columns))
-    for name, prior in gaussian.items():
+    spaces = {name: p.space for name, p in priors.items() if isinstance(p, Prior) and p.space.normalise}
+    columns = tuple(dict.fromkeys(column for space in spaces.values() for column in space.columns))
+    for name, space in spaces.items():
         part = members[name]
-        if isinstance(part, Hybrid) and part.residual.shared and columns != tuple(prior.columns):
+        if isinstance(part, Hybrid) and part.residual.shared and columns != space.columns:
             part.columns = columns
 
 

@@ -190,13 +190,14 @@ def evaluate(
 
     Args:
         detector: has ``score(x)``, one number a sample, higher = more OOD.
-        id: ``Features`` (or whatever the detector scores) of ID test data, used neither to fit nor to calibrate.
+        id: ``Features`` (or whatever the detector scores: a loader, for one that runs a model) of ID test data, used
+            neither to fit nor to calibrate.
         ood: a mapping from names to ``Features``; a single set is named "ood".
         intervals: whether to add bootstrap intervals.
         bootstrap: how many resamples.
         level: of the intervals.
         seed: of the resamples.
-        batch_size: score so many samples at a time; None leaves it to the detector.
+        batch_size: score so many samples at a time; None leaves it to the detector. A loader has batches of its own.
 
     Example:
         >>> class Norm:
@@ -218,6 +219,8 @@ def evaluate(
     def scores(x: Any) -> Scores:
         if batch_size is None:
             return as_array(detector.score(x))
+        if hasattr(detector, "assess"):  # it runs a model on batches of inputs, which cannot all be sliced
+            return as_array(detector.score(x, batch_size=batch_size))  # type: ignore[call-arg]
         starts = range(0, max(len(x), 1), batch_size)
         return np.concatenate([as_array(detector.score(x[i : i + batch_size])) for i in starts])
 

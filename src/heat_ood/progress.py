@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from .residual.training import Report
+if TYPE_CHECKING:
+    from .residual.training import Report
 
 __all__ = ["Bars", "progress_bars"]
 

@@ -188,7 +188,7 @@ def test_per_class_needs_logits() -> None:
 
 
 def test_a_class_that_was_not_there_is_refused() -> None:
-    detector = EnergyLogits(proposals=False).fit(logits(9)).calibrate(logits(99), per_class=True)
+    detector = EnergyLogits().fit(logits(9)).calibrate(logits(99), per_class=True)
     with pytest.raises(InputError, match="Class 4 is predicted, but the detector is calibrated for 3 classes"):
         detector.p_value(Features(logits=torch.eye(5)))
 

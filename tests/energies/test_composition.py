@@ -187,7 +187,7 @@ def test_names_with_dots_are_kept() -> None:
 
 def test_parts_of_two_precisions_compose() -> None:
     train = Features(avg=randn(100, 4), logits=randn(100, 3, seed=1).float(), labels=torch.arange(100) % 3)
-    both = Composition({"gmm": GaussianMixture(), "energy": EnergyLogits(proposals=False)}).fit(train)
+    both = Composition({"gmm": GaussianMixture(), "energy": EnergyLogits()}).fit(train)
     assert torch.isfinite(both.score(train)).all()
 
 

@@ -32,7 +32,6 @@ from heat_ood import (
     NotFittedError,
     Residual,
     create,
-    methods,
 )
 from heat_ood.energies import Composition, EnergyLogits, Flat, GaussianMixture, MaximumSoftmax, storage
 from heat_ood.residual import Hybrid
@@ -71,8 +70,9 @@ def quick(**changes: Any) -> Residual:
 
 
 VARIANTS: dict[str, Callable[[], Energy]] = {
-    **{f"method {name}": lambda name=name: fitted(create(name)) for name in methods() if name != "heat"},
-    "method heat": lambda: fitted(create("heat", residual=QUICK)),
+    "heat": lambda: fitted(create("heat", residual=QUICK)),
+    "proposals": lambda: fitted(EnergyLogits(proposals=True)),
+    "ebm": lambda: fitted(create("ebm", residual=quick(steps=2))),
     "layer": lambda: fitted(create("gmm-joint@a.b", shrinkage=0.1, frequencies=True)),
     "clusters": lambda: fitted(GaussianMixture(normalise=False, clusters=4, seed=2)),
     "temperature": lambda: fitted(EnergyLogits(temperature=2.0)),

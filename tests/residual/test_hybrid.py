@@ -97,7 +97,7 @@ def negatives_of(prior, settings, train, temperature=1.0):
     return Negatives(prior, coordinates, temperature, settings, generator, data)
 
 
-@pytest.mark.parametrize("prior", [GaussianMixture(), EnergyLogits()], ids=["gmm", "energy"])
+@pytest.mark.parametrize("prior", [GaussianMixture(), EnergyLogits(proposals=True)], ids=["gmm", "energy"])
 @pytest.mark.parametrize("echo", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("steps", [0, 5])
 def test_the_norm_alone_cannot_tell_real_from_proposed(prior, echo, steps):

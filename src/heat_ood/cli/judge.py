@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .defaults import library_defaults
 from .output import emit, facts, note, show, table
-from .source import Recipe, Source, with_recipe
+from .source import Members, Recipe, Source, with_recipe
+
+if TYPE_CHECKING:
+    from ..energies import Energy
 
 __all__ = ["calibrate", "evaluate", "score"]
 
@@ -32,6 +35,7 @@ def calibrate(
     per_class: Annotated[
         bool, typer.Option("--per-class", help="Let the false-alarm rate hold for each predicted class.")
     ] = False,
+    member: Members = None,
     json: Json = False,
 ) -> None:
     """Give a detector p-values and decisions; it is saved in place.
@@ -43,8 +47,8 @@ def calibrate(
     from ..energies import Energy
 
     energy = Energy.load(detector)
-    with Source(recipe) as source:
-        energy.calibrate(source.open(features).features, per_class=per_class)
+    with Source(recipe, energy, member) as source:
+        energy.calibrate(source.open(features).data, per_class=per_class)
     energy.save(detector)
     assert energy.calibration is not None
     smallest = 1 / (energy.calibration.smallest + 1)
@@ -73,6 +77,7 @@ def score(
     fail_on_ood: Annotated[
         bool, typer.Option("--fail-on-ood", help="Exit with 3 if any sample is judged OOD.")
     ] = False,
+    member: Members = None,
     json: Json = False,
 ) -> None:
     """Score samples: higher = more out-of-distribution; with p-value and decision if the detector is calibrated.
@@ -90,15 +95,15 @@ def score(
     rate = float(library_defaults("score")["fpr"]) if fpr is None else fpr
     if decide:
         energy.require_calibrated().check(rate)
-    with Source(recipe) as source:
-        found, names = source.open(features)
-        columns: dict[str, list[Any]] = {"sample": list(range(len(found)))}
+    with Source(recipe, energy, member) as source:
+        found, names, size = source.open(features)
+        columns: dict[str, list[Any]] = {"sample": list(range(size))}
         if names is not None:
             columns["file"] = list(names)
-        scores = energy.score(found)
+        scores, classes = judged(energy, found)
         columns["score"] = scores.tolist()
         if decide:
-            p_values = energy.p_values_of(scores, classes_of(energy, found))
+            p_values = energy.p_values_of(scores, classes)
             columns |= {"p_value": p_values.tolist(), "ood": (p_values <= rate).tolist()}
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     flagged = sum(columns["ood"]) if decide else None
@@ -125,10 +130,16 @@ def score(
         raise typer.Exit(3)
 
 
-def classes_of(energy: Any, features: Any) -> Any:
+def judged(energy: Energy, data: Any) -> tuple[Any, Any]:
+    """Scores and, where the calibration is per class, the predicted classes; images go through a model once."""
+    from ..energies import InputEnergy
     from ..energies.base import predicted
 
-    return predicted(features) if energy.calibration.per_class else None
+    per_class = energy.calibration is not None and energy.calibration.per_class
+    if isinstance(energy, InputEnergy):
+        found = energy.assess(data)
+        return found.scores, found.classes if per_class else None
+    return energy.score(data), predicted(data) if per_class else None
 
 
 def report(rows: list[dict[str, Any]], flagged: int | None, fpr: float, limit: int) -> None:
@@ -167,6 +178,7 @@ def evaluate(
     save: Annotated[
         list[Path] | None, typer.Option(help="Write the table to a .md, .json or .csv file; may be repeated.")
     ] = None,
+    member: Members = None,
     json: Json = False,
 ) -> None:
     """Measure how well a detector tells ID from OOD sets, with bootstrap intervals.
@@ -187,9 +199,9 @@ def evaluate(
         if file.suffix.lower() not in (".md", ".json", ".csv"):
             raise typer.BadParameter(f"{file.name} should end in .md, .json or .csv.", param_hint="--save")
     energy = Energy.load(detector)
-    with Source(recipe) as source:
-        sets = {name: source.open(path).features for name, path in paths.items()}
-        result = evaluate_sets(energy, source.open(id).features, sets)
+    with Source(recipe, energy, member) as source:
+        sets = {name: source.open(path).data for name, path in paths.items()}
+        result = evaluate_sets(energy, source.open(id).data, sets)
     for file in save or ():
         result.save(file)
     if json:

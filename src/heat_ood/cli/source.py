@@ -1,4 +1,4 @@
-"""Features from a command's arguments: a stored set, or images and the model that reads them."""
+"""What a command's arguments name: stored features, or images and the model that reads them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,21 @@ import typer
 from .output import note
 
 if TYPE_CHECKING:
-    from ..features import Extractor, Features
+    from ..energies import Energy, InputEnergy
+    from ..features import Extractor
     from ..images import ImageSet, Preprocessing
 
-__all__ = ["Recipe", "Source", "loader_of", "with_recipe"]
+__all__ = ["Members", "Recipe", "Source", "layer_names", "loader_of", "with_recipe"]
 
 PANEL = "From images"
+Members = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--member",
+        help="Weights of a further member of an ensemble, beside --weights; give it several times for several.",
+        rich_help_panel=PANEL,
+    ),
+]
 FOLDER_SIZE = 224
 """Of the images of a folder, where neither the model nor the user says."""
 
@@ -129,12 +138,12 @@ class Recipe:
                 raise InputError(
                     f"The device {self.device!r} cannot be used ({str(error).splitlines()[0]}). Leave out --device."
                 ) from error
-        layers = (
-            self.layers
-            if self.layers in (None, "stages")
-            else [name.strip() for name in (self.layers or "").split(",")]
-        )
-        return Extractor(model, layers, False if self.head == "none" else self.head)
+        return Extractor(model, layer_names(self.layers), False if self.head == "none" else self.head)
+
+
+def layer_names(text: str | None) -> str | tuple[str, ...] | None:
+    """``stages``, or names with commas between."""
+    return text if text in (None, "stages") else tuple(name.strip() for name in (text or "").split(","))
 
 
 def with_recipe(command: Callable[..., None]) -> Callable[..., None]:
@@ -167,20 +176,31 @@ def loader_of(images: ImageSet, recipe: Recipe) -> Any:
 
 
 class Opened(NamedTuple):
-    """Features, and the name of each sample where it has one."""
+    """Features, or a loader of images; the name of each sample where it has one, and how many there are."""
 
-    features: Features
+    data: Any
     names: Sequence[str] | None
+    size: int
 
 
 class Source:
     """Opens the feature arguments of one command; the model, if there is one, is loaded once.
 
     Features of images live in a temporary folder as long as the source does.
+
+    Args:
+        recipe: how images become features.
+        energy: the detector, which gets the models where it runs them itself.
+        members: weights of the further models of an ensemble.
+        labels: read the labels of images too.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
+    def __init__(
+        self, recipe: Recipe, energy: Energy, members: Sequence[Path] | None = None, labels: bool = False
+    ) -> None:
+        if members and energy.name != "ensemble":
+            raise typer.BadParameter(f"an ensemble has members, and {energy.name} has none.", param_hint="--member")
+        self.recipe, self.energy, self.members, self.labels = recipe, energy, members or (), labels
         self.stack = ExitStack()
         self.extractor: Extractor | None = None
 
@@ -191,7 +211,8 @@ class Source:
         self.stack.close()
 
     def open(self, path: Path) -> Opened:
-        """A folder of stored features, or images if there is a model for them."""
+        """What the detector reads: features, stored or of images, or the images themselves."""
+        from ..energies import InputEnergy
         from ..errors import InputError
         from ..features import Features
         from ..features.manifest import MANIFEST
@@ -201,17 +222,29 @@ class Source:
             raise InputError(
                 f"There is no {path}. Pass a folder that heat-ood extract wrote, or images together with --model."
             )
-        if (path / MANIFEST).exists() or (path.is_dir() and not self.recipe.model and not looks_like_images(path)):
+        energy, stored = self.energy, (path / MANIFEST).exists()
+        if isinstance(energy, InputEnergy) and (not self.recipe.model or stored) and not (energy.stored and stored):
+            where = f"{path} holds stored features" if stored else "there is no --model"
+            raise InputError(f"{energy.name} reads {energy.reads[0]}: pass images and --model; {where}.")
+        if stored or (path.is_dir() and not self.recipe.model and not looks_like_images(path)):
             features = Features.open(path)
             files = (read_sidecar(path) or {}).get("files")
-            return Opened(features, files if files is not None and len(files) == len(features) else None)
-        return self.extract(path)
+            return Opened(features, files if files is not None and len(files) == len(features) else None, len(features))
+        images = self.images(path)
+        loader = loader_of(images, self.recipe)
+        if isinstance(energy, InputEnergy):
+            self.attach(energy)
+            return Opened(loader, images.files, len(images))
+        assert self.extractor is not None
+        folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="heat-ood-"))
+        return Opened(self.extractor.extract(loader, folder, description=path.name), images.files, len(images))
 
-    def extract(self, path: Path) -> Opened:
+    def images(self, path: Path) -> ImageSet:
+        """The images as the model wants them."""
         from ..errors import InputError
         from ..images import open_images
 
-        images = open_images(path, labels=False, skip_unreadable=self.recipe.skip_unreadable)
+        images = open_images(path, labels=self.labels, skip_unreadable=self.recipe.skip_unreadable)
         if self.recipe.model is None:
             raise InputError(
                 f"{path} holds images, not stored features. Say which model reads them with --model, or run "
@@ -221,10 +254,14 @@ class Source:
             self.extractor = self.recipe.extractor()
         images.preprocessing = self.recipe.preprocessing(self.extractor.network, images)
         note(f"{len(images):,} images of {path}: {images.preprocessing}")
-        folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="heat-ood-"))
-        return Opened(
-            self.extractor.extract(loader_of(images, self.recipe), folder, description=path.name), images.files
-        )
+        return images
+
+    def attach(self, energy: InputEnergy) -> None:
+        """Give a detector its models, once."""
+        if not energy.extractors:
+            others = [replace(self.recipe, weights=file, pretrained=False).extractor() for file in self.members]
+            assert self.extractor is not None
+            energy.attach(self.extractor, *others)
 
 
 def looks_like_images(folder: Path) -> bool:

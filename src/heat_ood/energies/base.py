@@ -24,6 +24,12 @@ __all__ = ["Energy", "Prior"]
 
 CACHE_FRIENDLY = 1024
 """Samples scored at a time: activations of this many samples stay in a core's cache."""
+REMEDIES = {
+    "std": "Extract it with Extractor (std needs maps or tokens)",
+    "logits": "Pass logits=… or head=(W, b)",
+    "head": "Pass head=(W, b), or let Extractor find it",
+    "labels": "Pass labels=…, the class of each sample",
+}
 
 
 class Energy(nn.Module, ABC):
@@ -34,6 +40,8 @@ class Energy(nn.Module, ABC):
     """
 
     name: ClassVar[str]
+    no_prior: ClassVar[str] = "it has no gradient in feature space"
+    """Why a residual cannot correct it, where it is not a :class:`Prior`."""
     calibration: Calibration | None
 
     def __init__(self) -> None:
@@ -47,6 +55,11 @@ class Energy(nn.Module, ABC):
     @abstractmethod
     def reads(self) -> tuple[str, ...]:
         """The columns of :class:`Features` that it needs: ``avg``, ``std@layer3``, ``logits``, ``head``, ``labels``."""
+
+    @property
+    def learns(self) -> tuple[str, ...]:
+        """What it needs to be fitted, and not to score: ``head``, ``labels``."""
+        return ()
 
     @abstractmethod
     def fit(self, features: Features) -> Self:
@@ -64,7 +77,21 @@ class Energy(nn.Module, ABC):
     # What every energy can do
 
     def begin(self, features: Features) -> None:
-        """What every fit starts with: the model is noted, and a calibration of what was learned before is void."""
+        """What every fit starts with: all that it needs is there; a calibration of what was learned before is void."""
+        title = type(self).__name__
+        if not isinstance(features, Features):
+            raise InputError(f"{title} is fitted to Features, not to {type(features).__name__}. {self.example}")
+        missing = [name for name in (*self.reads, *self.learns) if name not in features.available]
+        if missing:
+            columns = dict.fromkeys(name.partition("@")[0] for name in missing)
+            remedies = "; ".join(REMEDIES.get(name, f"Pass {name}=…") for name in columns)
+            layers = " (an earlier layer needs Extractor(…, layers=…))" if any("@" in name for name in missing) else ""
+            raise InputError(
+                f"{title} cannot be fitted: it needs {', '.join(missing)}, and there is no such thing in {features!r}. "
+                f"{remedies}{layers}, or choose a method that does without."
+            )
+        if not len(features):
+            raise InputError(f"{title} cannot be fitted to no samples at all. Pass ID features.")
         self.calibration, self.fingerprint = None, features.fingerprint
 
     @property
@@ -260,14 +287,21 @@ class Prior(Energy):
     def energy_of(self, z: Tensor) -> Tensor:
         """The energy of points of the space, (n,)."""
 
-    @abstractmethod
     def gradient_of(self, z: Tensor) -> Tensor:
-        r""":math:`\nabla_z E(z)`, (n, d)."""
+        r""":math:`\nabla_z E(z)`, (n, d); by automatic differentiation where there is no closed form."""
+        with torch.inference_mode(False), torch.enable_grad():
+            z = z.detach().clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(self.energy_of(z).sum(), z)
+        return gradient
 
     @property
     @abstractmethod
     def mixture(self) -> GaussianMixture:
         """The Gaussian mixture that proposes points of the space; a density prior's is itself."""
+
+    def sampler(self, features: Features) -> GaussianMixture:
+        """The mixture, fitted to these samples where the prior was fitted without one."""
+        return self.mixture
 
     def propose(self, n: int, generator: torch.Generator | None = None, widen: Tensor | None = None) -> Tensor:
         """Draw ``n`` points of the space where real features live, (n, d), with ``widen`` times the fitted spread."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..features import Features
 from .base import Energy
+from .inputs import columns_of
 
 __all__ = ["Composition", "compose"]
 
@@ -84,7 +85,12 @@ class Composition(Energy):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(column for part in self.members.values() for column in part.reads))
+        return tuple(dict.fromkeys(column for part in self.members.values() for column in columns_of(part)))
+
+    @property
+    def learns(self) -> tuple[str, ...]:
+        unfitted = (part for part in self.members.values() if not part.fitted)
+        return tuple(dict.fromkeys(column for part in unfitted for column in part.learns))
 
     @property
     def fitted(self) -> bool:
@@ -93,6 +99,8 @@ class Composition(Energy):
 
     def fit(self, features: Features) -> Self:
         """Fit the parts that are not fitted, and standardise by the same samples."""
+        for part in self.members.values():
+            columns_of(part)
         for part in self.members.values():
             if not part.fitted:
                 part.fit(features)

@@ -1,4 +1,4 @@
-"""No prior at all: the energy-based model alone, which the paper compares with."""
+"""No prior at all: what is left of a hybrid is its network, the energy-based model that the paper compares with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Flat(Prior):
         tensor([0., 0.])
     """
 
-    name = "ebm"
+    name = "flat"
 
     def __init__(self, columns: tuple[str, ...] = ("avg",), normalise: bool = True) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -9,20 +10,28 @@ from typing import Any, NamedTuple
 from ..errors import InputError
 from .base import Energy
 from .composition import Composition
+from .ensemble import Ensemble
 from .flat import Flat
 from .gmm import GaussianMixture
+from .gram import Gram
 from .logits import EnergyLogits, MaximumSoftmax
+from .odin import ODIN
 
-__all__ = ["Method", "complete", "create", "methods", "register"]
+__all__ = ["Method", "complete", "create", "create_prior", "methods", "register"]
 
 
 class Method(NamedTuple):
-    """A method: what makes it, the columns it reads, and whether ``name@layer`` reads them of an earlier layer."""
+    """A method: what makes it, the columns it reads, and whether ``name@layer`` reads them of an earlier layer.
+
+    ``prior`` makes what HEAT composes and corrects under the method's name, where that is not the method itself: a
+    smooth form of it.
+    """
 
     make: Callable[..., Energy]
     reads: tuple[str, ...]
     layered: bool = False
     summary: str = ""
+    prior: Callable[..., Energy] | None = None
 
 
 LATER = ("heat_ood.detector",)
@@ -31,9 +40,16 @@ METHODS: dict[str, Method] = {}
 CLASSES: dict[str, type[Energy]] = {}
 
 
-def register(name: str, make: type[Energy], reads: tuple[str, ...], layered: bool = False, summary: str = "") -> None:
+def register(
+    name: str,
+    make: type[Energy],
+    reads: tuple[str, ...],
+    layered: bool = False,
+    summary: str = "",
+    prior: Callable[..., Energy] | None = None,
+) -> None:
     """Add a method under a name; its class can then be saved and loaded."""
-    METHODS[name] = Method(make, reads, layered, summary)
+    METHODS[name] = Method(make, reads, layered, summary, prior)
     CLASSES[make.name] = make
 
 
@@ -44,17 +60,36 @@ def create(name: str, **settings: Any) -> Energy:
         >>> create("gmm-std@layer3").reads
         ('std@layer3',)
     """
-    base, _, layer = name.partition("@")
+    return made(name, find(name).make, settings)
+
+
+def create_prior(name: str, **settings: Any) -> Energy:
+    """What HEAT composes and corrects under a method's name: the method itself, or a smooth form of it."""
+    method = find(name)
+    return made(name, method.prior or method.make, settings)
+
+
+def find(name: str) -> Method:
     complete()
+    base = name.partition("@")[0]
     if base not in METHODS:
         raise InputError(f"There is no method {name!r}. There are {', '.join(METHODS)}.")
-    method = METHODS[base]
-    if not method.layered:
-        if layer:
-            raise InputError(f"{base} does not read earlier layers; write {base!r}.")
-        return method.make(**settings)
-    columns = tuple(f"{column}@{layer}" if layer else column for column in method.reads)
-    return method.make(**{"columns": columns, **settings})
+    return METHODS[base]
+
+
+def made(name: str, make: Callable[..., Energy], settings: dict[str, Any]) -> Energy:
+    base, _, layer = name.partition("@")
+    if METHODS[base].layered:
+        columns = tuple(f"{column}@{layer}" if layer else column for column in METHODS[base].reads)
+        settings = {"columns": columns, **settings}
+    elif layer:
+        raise InputError(f"{base} does not read earlier layers; write {base!r}.")
+    try:
+        inspect.signature(make).bind(**settings)
+    except TypeError as error:
+        known = ", ".join(inspect.signature(make).parameters) or "no settings"
+        raise InputError(f"{base} cannot be made: {error}. Its settings are {known}.") from None
+    return make(**settings)
 
 
 def methods() -> dict[str, tuple[str, ...]]:
@@ -74,10 +109,12 @@ def complete() -> None:
         import_module(module)
 
 
-CLASSES[Composition.name] = Composition
+CLASSES |= {Composition.name: Composition, Flat.name: Flat}
+register("msp", MaximumSoftmax, ("logits",), False, "maximum softmax probability")
+register("energy", EnergyLogits, ("logits",), False, "free energy of the logits")
 register("gmm", GaussianMixture, ("avg",), True, "Gaussian mixture of average-pooled features")
 register("gmm-std", GaussianMixture, ("std",), True, "Gaussian mixture of std-pooled features")
 register("gmm-joint", GaussianMixture, ("avg", "std"), True, "Gaussian mixture of both, side by side")
-register("energy", EnergyLogits, ("logits",), False, "free energy of the logits")
-register("ebm", Flat, ("avg",), True, "no prior: the energy-based model alone, inside HEAT")
-register("msp", MaximumSoftmax, ("logits",), False, "maximum softmax probability")
+register("odin", ODIN, ("inputs",), False, "softmax at a high temperature, of perturbed inputs")
+register("gram", Gram, ("maps",), False, "Gram matrices out of the range of the class")
+register("ensemble", Ensemble, ("models",), False, "mean energy or softmax of several models")

@@ -127,7 +127,22 @@ class Extractor:
         reading = self.forward(batch.inputs)
         return reading.logits, self.features_of(reading, batch.labels)
 
-    def forward(self, inputs: Inputs) -> Reading:
+    def maps(self, images: Any) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """The model's logits and, unpooled, the layers of one batch, (n, channels, positions), on the model's device.
+
+        Of tokens there are the patches; a vector has one position.
+
+        Example:
+            >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+            >>> logits, maps = Extractor(model, layers=("0",)).maps(torch.rand(2, 3, 6, 6))
+            >>> maps["0"].shape
+            torch.Size([2, 8, 16])
+        """
+        found: dict[str, Tensor] = {}
+        reading = self.forward(unpack(images, self.network).inputs, found)
+        return reading.logits, found
+
+    def forward(self, inputs: Inputs, maps: dict[str, Tensor] | None = None) -> Reading:
         """One pass through the frozen model; the first one also finds where the features flow."""
         device, half = self._device(), self._half()
         inputs = inputs.to(device)
@@ -137,9 +152,11 @@ class Extractor:
             for plan in (self._plan, None):
                 try:
                     if plan is not None:
-                        return tap(self.network, inputs, plan, half)
+                        return tap(self.network, inputs, plan, half, maps)
                     self._plan, reading = record(self.network, inputs, self._names, self._head, half)
-                    return reading if reading is not None else tap(self.network, inputs, self._plan, half)
+                    if reading is not None and maps is None:
+                        return reading
+                    return tap(self.network, inputs, self._plan, half, maps)
                 except FlowError:
                     self._plan = None
         raise InputError(

@@ -36,6 +36,8 @@ class Guard(nn.Module):
 
     def __init__(self, extractor: Extractor, detector: Any) -> None:
         super().__init__()
+        if hasattr(detector, "stored_columns"):  # a method that reads more than features says why it cannot be guarded
+            detector.stored_columns()
         self.model = extractor.model
         self.detector = detector
         self._extractor = extractor

@@ -15,7 +15,7 @@ from .batches import Inputs
 from .features import Layer
 from .heads import Candidate, apply_head, find_head, linear_call, listing, outputs_of, reproduces
 from .maps import Maps, collapse, find_maps
-from .pooling import pool
+from .pooling import channel_of, pool
 from .stages import Seen, find_stages
 from .tracing import Call, Counter, Node, Recorder, tensors_of
 
@@ -103,14 +103,16 @@ class Watcher(Counter):
             self.linear = (output.detach().reshape(self.n, -1).clone(), *given)
 
 
-def tap(model: nn.Module, inputs: Inputs, plan: Plan, half: bool) -> Reading:
-    """A pass whose flow is known; :class:`FlowError` if it takes another way this time."""
+def tap(model: nn.Module, inputs: Inputs, plan: Plan, half: bool, maps: dict[str, Tensor] | None = None) -> Reading:
+    """A pass whose flow is known; :class:`FlowError` if it takes another way. The layers go into ``maps`` unpooled."""
     n, layers = len(inputs), dict.fromkeys(plan.layers, Layer(None, None))
     watcher = Watcher(plan, n)
 
     def read(name: str, output: Any) -> None:
         with watcher.pause():
             layers[name] = pool_layer(name, output, n, *plan.layers[name])
+            if maps is not None:
+                maps[name] = unpooled(next(tensors_of(output)), *plan.layers[name])
 
     with hooks(model, plan.layers, read), watcher:
         output = model(*inputs.args, **inputs.kwargs)
@@ -285,6 +287,17 @@ def pool_layer(name: str, output: Any, n: int, channel: int | None, patches: sli
             "sample. Choose another layer."
         )
     return Layer(*(None if t is None else pooled(t) for t in pool(tensor.detach(), channel, patches)))
+
+
+def unpooled(x: Tensor, channel: int | None, patches: slice | None) -> Tensor:
+    """Maps, tokens or vectors as (n, channels, positions), safe from a later call that changes them in place."""
+    x = pooled(x.detach())
+    if x.ndim == 2:
+        return x[:, :, None].clone()
+    channel = channel_of(tuple(x.shape)) if channel is None else channel % x.ndim
+    if patches is not None and x.ndim == 3:
+        x = x[:, patches] if channel == 2 else x[..., patches]
+    return x.movedim(channel, 1).flatten(2).clone()
 
 
 def pooled(x: Tensor) -> Tensor:

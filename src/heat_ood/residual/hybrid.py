@@ -72,6 +72,10 @@ class Hybrid(Energy):
         return tuple(dict.fromkeys((*self.prior.reads, *own)))
 
     @property
+    def learns(self) -> tuple[str, ...]:
+        return self.prior.learns
+
+    @property
     def fitted(self) -> bool:
         return self.prior.fitted and self.network is not None and self.temperature is not None
 
@@ -100,8 +104,8 @@ class Hybrid(Energy):
         settings.check()
         if not self.prior.fitted:
             self.prior.fit(features)
+        self.begin(features)
         held = features[:WATCHED] if held is None or not len(held) else held
-        self.fingerprint = features.fingerprint
         mixture = self.mixture_for(features).to(device)
         self.to(device)
         self.space = mixture.space
@@ -118,7 +122,7 @@ class Hybrid(Energy):
         else:
             real = gatherer(features, coordinates)
             given = None if contrast is None else drawer(gatherer(contrast, coordinates), len(contrast), generator)
-            guide = self.prior if isinstance(self.prior, Prior) and self.prior.mixture is mixture else mixture
+            guide = self.prior if isinstance(self.prior, Prior) and self.prior.space == mixture.space else mixture
             data = drawer(real, len(features), generator)
             negatives = Negatives(guide, coordinates, temperature, settings, generator, data, given)
             watched = gatherer(held, coordinates)(torch.arange(len(held))[:: math.ceil(len(held) / WATCHED)])
@@ -133,7 +137,7 @@ class Hybrid(Energy):
         """The Gaussian mixture that proposes negatives, in the features that the network reads."""
         if isinstance(self.prior, Prior):
             if self.columns is None or tuple(self.columns) == self.prior.space.columns:
-                return self.prior.mixture
+                return self.prior.sampler(features)
             return mixture_of(features, Space(tuple(self.columns)))
         columns = [c for c in self.prior.reads if c != "logits"]
         if "logits" in self.prior.reads:  # the features behind the logits stand for them

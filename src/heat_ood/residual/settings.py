@@ -52,8 +52,8 @@ class Residual:
         lr: Adam's learning rate.
         anneal: let the learning rate fall to zero along a half cosine.
         patience: stop when this share of the epochs has gone by without a better held-out loss; 1 never stops.
-        shared: let the residual of a Gaussian prior read the features of all Gaussian priors of HEAT, side by side,
-            instead of its own alone.
+        shared: let the residual of a prior on normalised features read those of all such priors of HEAT, side by
+            side, instead of its own alone.
         joint: one residual over the features of all priors, on top of their composition, instead of one each.
     """
 
