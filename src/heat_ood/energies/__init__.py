@@ -1,30 +1,50 @@
 """Energies: functions from features to one number a sample, higher = more out-of-distribution."""
 
+from .ash import Ash
 from .base import Energy, Prior
 from .calibration import Calibration
 from .composition import Composition, compose
+from .dice import Dice
 from .ensemble import Ensemble
+from .fdbd import FastBoundary
 from .flat import Flat
+from .gen import Gen
 from .gmm import GaussianMixture
+from .gradnorm import GradNorm
 from .gram import Gram
 from .inputs import InputEnergy
+from .klmatching import KLMatching
 from .logits import EnergyLogits, MaximumSoftmax
+from .maxlogit import MaximumLogit
 from .odin import ODIN
+from .openmax import OpenMax
+from .react import React
 from .registry import create, methods, register
+from .scale import Scale
 
 __all__ = [
     "ODIN",
+    "Ash",
     "Calibration",
     "Composition",
+    "Dice",
     "Energy",
     "EnergyLogits",
     "Ensemble",
+    "FastBoundary",
     "Flat",
     "GaussianMixture",
+    "Gen",
+    "GradNorm",
     "Gram",
     "InputEnergy",
+    "KLMatching",
+    "MaximumLogit",
     "MaximumSoftmax",
+    "OpenMax",
     "Prior",
+    "React",
+    "Scale",
     "compose",
     "create",
     "methods",

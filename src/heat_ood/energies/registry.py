@@ -8,14 +8,24 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from ..errors import InputError
+from .ash import Ash
 from .base import Energy
 from .composition import Composition
+from .dice import Dice
 from .ensemble import Ensemble
+from .fdbd import FastBoundary
 from .flat import Flat
+from .gen import Gen
 from .gmm import GaussianMixture
+from .gradnorm import GradNorm
 from .gram import Gram
+from .klmatching import KLMatching
 from .logits import EnergyLogits, MaximumSoftmax
+from .maxlogit import MaximumLogit
 from .odin import ODIN
+from .openmax import OpenMax
+from .react import React
+from .scale import Scale
 
 __all__ = ["Method", "complete", "create", "create_prior", "methods", "register"]
 
@@ -111,7 +121,17 @@ def complete() -> None:
 
 CLASSES |= {Composition.name: Composition, Flat.name: Flat}
 register("msp", MaximumSoftmax, ("logits",), False, "maximum softmax probability")
+register("max-logit", MaximumLogit, ("logits",), False, "largest logit")
 register("energy", EnergyLogits, ("logits",), False, "free energy of the logits")
+register("gen", Gen, ("logits",), False, "generalised entropy of the softmax")
+register("kl-matching", KLMatching, ("logits",), False, "divergence from the mean predictions of the classes")
+register("openmax", OpenMax, ("logits", "labels"), False, "log-odds of an unknown class")
+register("dice", Dice, ("avg", "head"), False, "free energy of a sparsified head")
+register("react", React, ("avg", "head"), False, "free energy of clipped features")
+register("scale", Scale, ("avg", "head"), False, "free energy of scaled features")
+register("ash", Ash, ("avg", "head"), False, "free energy of pruned features")
+register("gradnorm", GradNorm, ("avg", "logits"), False, "norm of the gradient of the head")
+register("fdbd", FastBoundary, ("avg", "head"), False, "distance to the decision boundaries")
 register("gmm", GaussianMixture, ("avg",), True, "Gaussian mixture of average-pooled features")
 register("gmm-std", GaussianMixture, ("std",), True, "Gaussian mixture of std-pooled features")
 register("gmm-joint", GaussianMixture, ("avg", "std"), True, "Gaussian mixture of both, side by side")
