@@ -14,16 +14,22 @@ from .gradnorm import GradNorm
 from .gram import Gram
 from .inputs import InputEnergy
 from .klmatching import KLMatching
+from .knn import KNearest
 from .logits import EnergyLogits, MaximumSoftmax
+from .mahalanobis import SSD, Mahalanobis
 from .maxlogit import MaximumLogit
+from .nnguide import NNGuide
 from .odin import ODIN
 from .openmax import OpenMax
 from .react import React
 from .registry import create, methods, register
+from .relative import RelativeMixture
 from .scale import Scale
+from .vim import PrincipalResidual, VirtualLogit
 
 __all__ = [
     "ODIN",
+    "SSD",
     "Ash",
     "Calibration",
     "Composition",
@@ -39,12 +45,18 @@ __all__ = [
     "Gram",
     "InputEnergy",
     "KLMatching",
+    "KNearest",
+    "Mahalanobis",
     "MaximumLogit",
     "MaximumSoftmax",
+    "NNGuide",
     "OpenMax",
+    "PrincipalResidual",
     "Prior",
     "React",
+    "RelativeMixture",
     "Scale",
+    "VirtualLogit",
     "compose",
     "create",
     "methods",

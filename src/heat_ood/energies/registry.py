@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -20,12 +21,17 @@ from .gmm import GaussianMixture
 from .gradnorm import GradNorm
 from .gram import Gram
 from .klmatching import KLMatching
+from .knn import KNearest
 from .logits import EnergyLogits, MaximumSoftmax
+from .mahalanobis import SSD, Mahalanobis
 from .maxlogit import MaximumLogit
+from .nnguide import NNGuide
 from .odin import ODIN
 from .openmax import OpenMax
 from .react import React
+from .relative import RelativeMixture
 from .scale import Scale
+from .vim import PrincipalResidual, VirtualLogit
 
 __all__ = ["Method", "complete", "create", "create_prior", "methods", "register"]
 
@@ -132,9 +138,16 @@ register("scale", Scale, ("avg", "head"), False, "free energy of scaled features
 register("ash", Ash, ("avg", "head"), False, "free energy of pruned features")
 register("gradnorm", GradNorm, ("avg", "logits"), False, "norm of the gradient of the head")
 register("fdbd", FastBoundary, ("avg", "head"), False, "distance to the decision boundaries")
+register("vim", VirtualLogit, ("avg", "head"), False, "virtual logit outside the principal space")
+register("vim-residual", PrincipalResidual, ("avg",), False, "norm outside the principal space")
 register("gmm", GaussianMixture, ("avg",), True, "Gaussian mixture of average-pooled features")
 register("gmm-std", GaussianMixture, ("std",), True, "Gaussian mixture of std-pooled features")
 register("gmm-joint", GaussianMixture, ("avg", "std"), True, "Gaussian mixture of both, side by side")
+register("mahalanobis", Mahalanobis, ("avg",), True, "Mahalanobis distance to the nearest class")
+register("ssd", SSD, ("avg",), True, "Mahalanobis distance of normalised features, labels or not")
+register("relative-gmm", RelativeMixture, ("avg",), True, "class mixture against one Gaussian of all samples")
+register("knn", KNearest, ("avg",), True, "distance to the k-th nearest ID sample", partial(KNearest, soft=True))
+register("nnguide", NNGuide, ("avg", "logits"), False, "confidence guided by the nearest ID samples")
 register("odin", ODIN, ("inputs",), False, "softmax at a high temperature, of perturbed inputs")
 register("gram", Gram, ("maps",), False, "Gram matrices out of the range of the class")
 register("ensemble", Ensemble, ("models",), False, "mean energy or softmax of several models")
