@@ -8,6 +8,7 @@ from .dice import Dice
 from .ensemble import Ensemble
 from .fdbd import FastBoundary
 from .flat import Flat
+from .flow import ResidualFlow
 from .gen import Gen
 from .gmm import GaussianMixture
 from .gradnorm import GradNorm
@@ -55,6 +56,7 @@ __all__ = [
     "Prior",
     "React",
     "RelativeMixture",
+    "ResidualFlow",
     "Scale",
     "VirtualLogit",
     "compose",

@@ -16,6 +16,7 @@ from .dice import Dice
 from .ensemble import Ensemble
 from .fdbd import FastBoundary
 from .flat import Flat
+from .flow import ResidualFlow
 from .gen import Gen
 from .gmm import GaussianMixture
 from .gradnorm import GradNorm
@@ -148,6 +149,7 @@ register("ssd", SSD, ("avg",), True, "Mahalanobis distance of normalised feature
 register("relative-gmm", RelativeMixture, ("avg",), True, "class mixture against one Gaussian of all samples")
 register("knn", KNearest, ("avg",), True, "distance to the k-th nearest ID sample", partial(KNearest, soft=True))
 register("nnguide", NNGuide, ("avg", "logits"), False, "confidence guided by the nearest ID samples")
+register("residual-flow", ResidualFlow, ("avg",), True, "normalising flow as residual of a Gaussian")
 register("odin", ODIN, ("inputs",), False, "softmax at a high temperature, of perturbed inputs")
 register("gram", Gram, ("maps",), False, "Gram matrices out of the range of the class")
 register("ensemble", Ensemble, ("models",), False, "mean energy or softmax of several models")
