@@ -26,9 +26,10 @@ def header(title: str) -> None:
     )
 
 
-def best(function: Callable[[], object], repeats: int = 5) -> float:
+def best(function: Callable[[], object], repeats: int = 5, warm: bool = True) -> float:
     """The shortest of several runs, in seconds: what the work takes when nothing else gets in its way."""
-    function()
+    if warm:
+        function()
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
