@@ -126,8 +126,9 @@ def table(net: str, runs: list[dict[str, Evaluation]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def begin(title: str, about: str | None) -> argparse.Namespace:
+    """The options of a script on this data, its header, and CIFAR-10's images in the cache."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--nets", nargs="+", default=["cifar10", "cifar100"])
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "heat-ood")
@@ -135,8 +136,13 @@ def main() -> None:
     options = parser.parse_args()
     if not (DATA / "nets.py").exists():
         sys.exit(f"No data in {DATA}: set HEAT_OOD_DATA to the folder with nets.py.")
-    header("HEAT on the networks and images of the data folder")
+    header(title)
     subprocess.run([sys.executable, DATA / "fetch_cifar10.py", options.cache], check=True)
+    return options
+
+
+def main() -> None:
+    options = begin("HEAT on the networks and images of the data folder", __doc__)
 
     tables, results = [], {}
     for net in options.nets:

@@ -11,9 +11,7 @@ data set.
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,11 +20,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from common import header
 from heat_ood import HEAT, Features, create, methods
 from heat_ood.evaluation import Evaluation, evaluate_scores
 from heat_ood.features import Array
-from shared_data import DATA, OOD, OTHER, Loader, extracted, images, networks, unlabelled
+from shared_data import OOD, OTHER, Loader, begin, extracted, images, networks, unlabelled
 
 Scores = dict[str, torch.Tensor]
 CORRECTED = ("gmm", "gmm-std", "energy", "dice", "react", "scale", "gen", "vim", "knn", "relative-gmm")
@@ -142,17 +139,8 @@ def table(net: str, runs: list[dict[str, Evaluation]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--nets", nargs="+", default=["cifar10", "cifar100"])
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "heat-ood")
-    parser.add_argument("--save", type=Path)
-    options = parser.parse_args()
-    if not (DATA / "nets.py").exists():
-        sys.exit(f"No data in {DATA}: set HEAT_OOD_DATA to the folder with nets.py.")
-    header("Every method on the networks and images of the data folder")
+    options = begin("Every method on the networks and images of the data folder", __doc__)
     warnings.filterwarnings("ignore", message="The residual of")
-    subprocess.run([sys.executable, DATA / "fetch_cifar10.py", options.cache], check=True)
 
     everything = {net: extracted(net, options.cache) for net in options.nets}
     bare = {net: {k: f if k == "train" else unlabelled(f) for k, f in sets.items()} for net, sets in everything.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -172,6 +172,14 @@ class Energy(nn.Module, ABC):
                 f"{cause}. Drop those samples, or extract them again in float32."
             )
         return energy.cpu()
+
+    def check_width(self, z: Tensor, width: int, columns: Sequence[str] = ("avg",)) -> None:
+        """Refuse samples with another number of features than those that it was fitted to."""
+        if z.shape[1] != width:
+            raise InputError(
+                f"{' and '.join(columns)} has {z.shape[1]} features, and {type(self).__name__} was fitted to {width}. "
+                "Extract the test samples with the same model and layers."
+            )
 
     def require_fitted(self) -> None:
         if not self.fitted:

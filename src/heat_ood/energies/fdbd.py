@@ -75,11 +75,7 @@ class FastBoundary(Energy):
 
     def energy(self, features: Features) -> Tensor:
         z = Space(self.reads, normalise=False)(features, self.weight.dtype)
-        if z.shape[1] != self.weight.shape[1]:
-            raise InputError(
-                f"avg has {z.shape[1]} features, and FastBoundary was fitted to {self.weight.shape[1]}. "
-                "Extract the test samples with the same model and layers."
-            )
+        self.check_width(z, self.weight.shape[1])
         logits = linear(z, self.weight, self.bias)
         top, predicted = logits.max(1, keepdim=True)
         distance = ((top - logits) * self.rates[predicted.squeeze(1)]).sum(1)

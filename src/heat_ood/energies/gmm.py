@@ -187,11 +187,7 @@ class GaussianMixture(Prior):
 
     def whiten(self, z: Tensor) -> Tensor:
         r""":math:`y = L^{-1}(z - m)`: unit covariance within classes; channels that never vary are dropped."""
-        if z.shape[1] != self.white.shape[1]:
-            raise InputError(
-                f"{' and '.join(self.columns)} has {z.shape[1]} features, and GaussianMixture was fitted to "
-                f"{self.white.shape[1]}. Extract the test samples with the same model and layers."
-            )
+        self.check_width(z, self.white.shape[1], self.columns)
         return linear(z, self.white, -self.shift)
 
     def colour_in(self, y: Tensor) -> Tensor:

@@ -205,11 +205,7 @@ class HeadPrior(Borrowing):
 
     def energy(self, features: Features) -> Tensor:
         z = self.space(features, self.weight.dtype)
-        if z.shape[1] != self.weight.shape[1]:
-            raise InputError(
-                f"avg has {z.shape[1]} features, and {type(self).__name__} was fitted to {self.weight.shape[1]}. "
-                "Extract the test samples with the same model and layers."
-            )
+        self.check_width(z, self.weight.shape[1])
         return self.energy_of(z)
 
     def logits_at(self, z: Tensor) -> Tensor:

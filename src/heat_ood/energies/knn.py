@@ -125,11 +125,7 @@ class KNearest(Borrowing):
         return (x - attraction(x, self.stored, self.half_squares, self.bandwidth)) / self.bandwidth**2
 
     def centred(self, z: Tensor) -> Tensor:
-        if z.shape[1] != len(self.centre):
-            raise InputError(
-                f"{' and '.join(self.columns)} has {z.shape[1]} features, and {type(self).__name__} was fitted to "
-                f"{len(self.centre)}. Extract the test samples with the same model and layers."
-            )
+        self.check_width(z, len(self.centre), self.columns)
         return z - self.centre
 
     def neighbour(self, x: Tensor) -> Tensor:

@@ -73,11 +73,7 @@ class NNGuide(Energy):
 
     def energy(self, features: Features) -> Tensor:
         z = self.space(features, self.bank.dtype)
-        if z.shape[1] != self.bank.shape[1]:
-            raise InputError(
-                f"avg has {z.shape[1]} features, and {type(self).__name__} was fitted to {self.bank.shape[1]}. "
-                "Extract the test samples with the same model and layers."
-            )
+        self.check_width(z, self.bank.shape[1])
         return -confidence(features).to(z) * nearest(z, self.bank, self.k)[0].mean(1)
 
     def validate(self) -> None:

@@ -181,11 +181,7 @@ class PrincipalResidual(Borrowing):
 
     def outside(self, z: Tensor) -> Tensor:
         """The coordinates outside the principal space, (n, d - dimension)."""
-        if z.shape[1] != len(self.origin):
-            raise InputError(
-                f"avg has {z.shape[1]} features, and {type(self).__name__} was fitted to {len(self.origin)}. "
-                "Extract the test samples with the same model and layers."
-            )
+        self.check_width(z, len(self.origin))
         return (z - self.origin) @ self.complement
 
     def energy_of(self, z: Tensor) -> Tensor:
