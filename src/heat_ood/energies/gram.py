@@ -22,8 +22,6 @@ FLOOR = 1e-6
 """A deviation is divided by no less than this share of the largest bound of its layer and power."""
 LEAST = 1e-12
 """Nor by less than this, where a layer is all zeros."""
-ENTRIES = 1 << 24
-"""Of Gram matrices held at a time."""
 
 
 class Gram(InputEnergy):
@@ -32,7 +30,7 @@ class Gram(InputEnergy):
     With maps :math:`F_l`, (channels × positions), of layer :math:`l` and powers :math:`p`, taken entry by entry,
 
     .. math::
-        G_l^p = \left(F_l^p {F_l^p}^\top\right)^{1/p}, \qquad g_l^p = G_l^p \mathbf 1, \qquad
+        g_l^p = \left(F_l^p {F_l^p}^\top \mathbf 1\right)^{1/p}, \qquad
         E(x) = \sum_l \frac{1}{\bar δ_l} \sum_{p,i} δ(g_{l,i}^p), \qquad
         δ(g) = \begin{cases} (m - g) / |m| & g < m \\ (g - M) / |M| & g > M \\ 0 & \text{else} \end{cases}
 
@@ -40,7 +38,8 @@ class Gram(InputEnergy):
     :math:`\bar δ_l` is a layer's mean deviation on held-out ID samples. Every tenth sample is held out, so ``fit`` goes
     twice over the data, the second time with a tenth of it; a class that is never predicted has the bounds of all.
 
-    The rows are summed after the root, as the paper writes it; the authors' code sums before.
+    The rows of the Gram matrix are summed before the root, as in the authors' code, so that no matrix is ever made:
+    :math:`F^p ({F^p}^\top \mathbf 1)`. The paper's formula takes the root of each entry first, at many times the cost.
 
     Args:
         layers: ``"stages"``, or the names of modules, as for :class:`Extractor`. The paper reads every convolution.
@@ -201,31 +200,27 @@ class Gram(InputEnergy):
 
 
 def gram_rows(maps: Tensor, powers: int) -> Tensor:
-    r"""Sums of the rows of :math:`(F^p {F^p}^\top)^{1/p}` for :math:`p` from one to ``powers``, (n, powers · channels).
+    r"""Roots of the row sums, :math:`(F^p {F^p}^\top \mathbf 1)^{1/p}`, :math:`p` from one on, (n, powers · channels).
 
-    Each channel is divided by its largest entry before the power and multiplied by it after the root, so that no
-    power overflows or vanishes.
+    Each channel is divided by its largest entry before the power, and their sum by that of all channels, and
+    multiplied by it after the root, so that no power overflows.
 
     Args:
         maps: :math:`F`, (n, channels, positions).
         powers: how many.
 
     Example:
-        >>> gram_rows(torch.tensor([[[1.0, 2.0], [0.0, 3.0]]]), powers=1)
-        tensor([[11., 15.]])
+        >>> gram_rows(torch.tensor([[[1.0, 2.0], [0.0, 4.0]]]), powers=1)
+        tensor([[13., 24.]])
     """
-    n, channels, _ = maps.shape
-    most = max(1, ENTRIES // channels**2)
-    if n > most:
-        return torch.cat([gram_rows(part, powers) for part in torch.split(maps, most)])
-    size = maps.abs().amax(2)
-    unit = maps / torch.where(size > 0, size, 1)[:, :, None]
-    found, power = [], torch.ones_like(unit)
+    size = maps.abs().amax(2, keepdim=True)
+    largest = size.amax(1, keepdim=True)
+    own, all_ = (maps / torch.where(by > 0, by, 1) for by in (size, largest))
+    found, power, whole = [], torch.ones_like(own), torch.ones_like(all_)
     for p in range(1, powers + 1):
-        power = power * unit
-        gram = power @ power.mT
-        root = gram.sign() * gram.abs() ** (1 / p)
-        found.append(size * (root @ size[:, :, None])[:, :, 0])
+        power, whole = power * own, whole * all_
+        sums = power @ whole.sum(1)[:, :, None]
+        found.append((size * largest * sums.sign() * sums.abs() ** (1 / p)).squeeze(2))
     return torch.cat(found, 1)
 
 
