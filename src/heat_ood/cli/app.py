@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from .backbone import train_backbone
+from .benchmark import benchmark
 from .defaults import LibraryDefaults
 from .demo import demo
 from .extract import extract
@@ -18,13 +20,16 @@ from .fit import fit
 from .info import info, methods
 from .judge import calibrate, evaluate, score
 from .output import note
+from .report import report
 
 __all__ = ["app", "main"]
 
 INTERRUPTED = {
     "extract": "run the same command again to go on",
+    "benchmark": "run the same command again to go on",
     "fit": "with --checkpoint the same command goes on, without it nothing was written",
     "calibrate": "the detector is as it was",
+    "train-backbone": "run the same command again to go on after the last finished epoch",
 }
 SPELLINGS = {"overwrite=True": "--overwrite", 'head="name"': "--head NAME", "head=False": "--head none"}
 """What the library's errors advise, as it is written here."""
@@ -106,7 +111,7 @@ def options(
     """What stands before the subcommand."""
 
 
-for function in (demo, extract, fit, calibrate, score, evaluate, info, methods):
+for function in (demo, extract, fit, calibrate, score, evaluate, info, methods, benchmark, report, train_backbone):
     app.command(cls=LibraryDefaults)(function)
 
 

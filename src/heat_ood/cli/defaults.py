@@ -15,9 +15,11 @@ __all__ = ["LibraryDefaults", "library_defaults"]
 def library_defaults(command: str | None) -> dict[str, Any]:
     """What the library takes for the options of a command."""
     from .. import HEAT, Energy, Residual
+    from ..benchmarks.training import TrainingRecipe
     from ..demo import run
 
     functions: dict[str, Callable[..., Any]] = {"fit": HEAT, "score": Energy.predict, "demo": run}
+    functions["train-backbone"] = TrainingRecipe
     if command is None or command not in functions:
         return {}
     found = {name: p.default for name, p in inspect.signature(functions[command]).parameters.items()}

@@ -1,0 +1,59 @@
+"""What detection costs beside the backbone's own pass: the paper's cost table, on one's own model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from ..detector import HEAT
+from ..energies import create
+from ..errors import InputError
+from ..features.batches import unpack
+from ..residual import Hybrid, Residual
+from .jobs import Data
+from .results import Cost
+
+__all__ = ["costs_of"]
+
+MEMBERS = 5
+"""Of the deep ensemble that the paper compares with."""
+SAMPLES = 4096
+REPEATS = 5
+QUICK = Residual(epochs=1)
+"""How long a residual was trained does not change what it costs to score."""
+
+
+def costs_of(data: Data) -> tuple[Cost, ...]:
+    """Milliseconds a sample of the backbone, each energy of HEAT, HEAT with its backbone, and an ensemble of five."""
+    if data.extractor is None or "test" not in data.images:
+        raise InputError("The cost of a backbone is measured on images, and there are stored features alone.")
+    batch = next(iter(data.loader("test")))
+    inputs = unpack(batch, data.extractor.network).inputs
+    extractor = data.extractor
+    backbone = best(lambda: extractor.forward(inputs)) / len(inputs)
+
+    train = data.train[:SAMPLES]
+    test = data.test[: min(SAMPLES, len(data.test))]
+    detector = HEAT(residual=QUICK).fit(train, progress=False)
+    found = {"backbone": backbone}
+    for name, part in detector.composition.members.items():
+        prior = part.prior if isinstance(part, Hybrid) else part
+        found[name] = best(lambda prior=prior: prior.score(test)) / len(test)  # type: ignore[misc]
+    ebm = create("ebm", residual=QUICK).fit(train)
+    found["ebm"] = best(lambda: ebm.score(test)) / len(test)
+    found["HEAT"] = backbone + best(lambda: detector.score(test)) / len(test)
+    found[f"ensemble of {MEMBERS}"] = MEMBERS * backbone
+    return tuple(Cost(name, 1000 * seconds, seconds / found["HEAT"]) for name, seconds in found.items())
+
+
+@torch.inference_mode()
+def best(function: Callable[[], object]) -> float:
+    """The shortest of several runs, in seconds."""
+    times = []
+    for _ in range(REPEATS + 1):
+        started = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - started)
+    return min(times[1:])

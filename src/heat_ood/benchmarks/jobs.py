@@ -1,0 +1,116 @@
+"""What a benchmark computes: jobs, each of which fits once and scores every set for one row of a table or more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..energies import Energy
+from ..features import Extractor, Features
+from ..images import ImageSet
+
+__all__ = ["Data", "Job", "Line", "Scored", "fitted_scores", "split"]
+
+Scores = dict[str, np.ndarray[Any, Any]]
+HELD_OUT = 0.1
+
+
+@dataclass(frozen=True)
+class Data:
+    """The sets of a suite, as features and, where they are at hand, as images.
+
+    ``calibration`` and ``test`` are disjoint parts of the ID test set; the backbone was trained on neither.
+    """
+
+    train: Features
+    calibration: Features
+    test: Features
+    ood: Mapping[str, Features]
+    extractor: Extractor | None = None
+    images: Mapping[str, ImageSet] = field(default_factory=dict)
+    batch_size: int = 64
+
+    @property
+    def scored(self) -> dict[str, Features]:
+        """The sets that every method scores, without labels."""
+        return {"calibration": self.calibration, "test": self.test, **self.ood}
+
+    @property
+    def has_images(self) -> bool:
+        """Whether methods that run the model can be."""
+        return self.extractor is not None and set(self.images) >= {"train", *self.scored}
+
+    def loader(self, name: str) -> Any:
+        """The images of a set, in order, in batches."""
+        from torch.utils.data import DataLoader
+
+        return DataLoader(self.images[name], batch_size=self.batch_size, shuffle=False)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row that a job gives: its name, its kind, and where it stands in a curve, if it is part of one."""
+
+    name: str
+    kind: str
+    series: str | None = None
+    x: float | None = None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a job found: the scores of each row on each set, and what that took."""
+
+    scores: Mapping[str, Scores]
+    fit_seconds: float
+    score_seconds: float
+    """A sample."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fit, and the rows that come of it.
+
+    Args:
+        name: unlike any other in the experiment; its results are kept under it.
+        lines: the rows.
+        run: fits with a seed, scores, and keeps what it needs to go on after an interruption in a folder.
+        settings: what tells it from a job of the same name with other settings.
+        once: whether one seed stands for all.
+    """
+
+    name: str
+    lines: tuple[Line, ...]
+    run: Callable[[Data, int, Path], Scored]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    once: bool = False
+
+
+def split(train: Features, seed: int) -> Features:
+    """The 90 % of the training samples that a method without a held-out set of its own is fitted to."""
+    rows = np.random.default_rng(seed).permutation(len(train))[round(HELD_OUT * len(train)) :]
+    return train.subset(torch.from_numpy(np.sort(rows)))
+
+
+def fitted_scores(
+    fit: Callable[[], Energy], data: Data, terms: Callable[[Any, Features], Mapping[str, Any]], names: Sequence[str]
+) -> Scored:
+    """Fit, then score all sets; ``terms`` gives the scores of each row on one set."""
+    started = time.perf_counter()
+    energy = fit()
+    fit_seconds = time.perf_counter() - started
+    scores: dict[str, Scores] = {name: {} for name in names}
+    started, n = time.perf_counter(), 0
+    for key, features in data.scored.items():
+        found = terms(energy, features)
+        for name in names:
+            scores[name][key] = np.asarray(found[name], dtype=np.float32)
+        n += len(features)
+    return Scored(scores, fit_seconds, (time.perf_counter() - started) / max(n, 1))

@@ -1,0 +1,107 @@
+"""A TOML file, read key by key: what is missing, of another type or left over is an error that names it."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import InputError
+
+__all__ = ["Table", "read_toml"]
+
+T = TypeVar("T")
+KINDS: dict[type, str] = {str: "text", int: "a whole number", bool: "true or false", dict: "a table", float: "a number"}
+REQUIRED: Any = object()
+
+
+class Table:
+    """One table of a file.
+
+    Args:
+        data: its keys and values.
+        file: the file, for errors.
+        where: the table's own name in the file, empty for the file's top.
+    """
+
+    def __init__(self, data: dict[str, Any], file: Path, where: str = "") -> None:
+        self.data, self.file, self.where = data, file, where
+        self.known: list[str] = []
+
+    def error(self, key: str, cause: str, remedy: str) -> InputError:
+        """An error that names the file and the key."""
+        return InputError(f"{self.file}: {self.path(key)} {cause}. {remedy}")
+
+    def path(self, key: str) -> str:
+        return f"{self.where}.{key}" if self.where else key
+
+    def take(self, key: str, kind: type[T], default: Any = REQUIRED) -> Any:
+        """The value of a key, which is of a type."""
+        self.known.append(key)
+        if key not in self.data:
+            if default is REQUIRED:
+                raise self.error(key, "is missing", f"Add it: {KINDS[kind]}.")
+            return default
+        return self.checked(key, self.data[key], kind)
+
+    def checked(self, key: str, value: Any, kind: type) -> Any:
+        kinds = (int, float) if kind is float else kind
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
+            raise self.error(key, f"is {value!r}", f"Give {KINDS[kind]}.")
+        return value
+
+    def text(self, key: str, default: Any = REQUIRED) -> Any:
+        """Text that says something."""
+        value = self.take(key, str, default)
+        if value == "" and default is REQUIRED:
+            raise self.error(key, "is empty", "Give text.")
+        return value
+
+    def many(self, key: str, kind: type[T], default: Any = REQUIRED) -> tuple[T, ...]:
+        """A list of values of one type."""
+        self.known.append(key)
+        if key not in self.data and default is not REQUIRED:
+            return default  # type: ignore[no-any-return]
+        value = self.data.get(key)
+        if not isinstance(value, list):
+            raise self.error(
+                key, "is missing" if value is None else f"is {value!r}", f"Give [ ] with {KINDS[kind]}, …."
+            )
+        return tuple(self.checked(f"{key}[{i}]", item, kind) for i, item in enumerate(value))
+
+    def table(self, key: str, default: Any = REQUIRED) -> Any:
+        """A table within; where there is none, the default."""
+        value = self.take(key, dict, default)
+        return Table(value, self.file, self.path(key)) if isinstance(value, dict) else value
+
+    def tables(self, key: str, default: Any = REQUIRED) -> tuple[Table, ...]:
+        """The tables of an array of them."""
+        found = self.many(key, dict, default)
+        return tuple(Table(item, self.file, f"{self.path(key)}[{i}]") for i, item in enumerate(found))
+
+    def end(self) -> None:
+        """Nothing may be left over."""
+        for key in self.data:
+            if key not in self.known:
+                close = difflib.get_close_matches(key, self.known, n=1)
+                meant = f"Did you mean {close[0]}? " if close else ""
+                raise self.error(key, "is not a key", f"{meant}There are {', '.join(self.known)}.")
+
+    def made(self, make: Callable[..., T], **values: Any) -> T:
+        """What a class makes of the values; its own errors get the file's name."""
+        self.end()
+        try:
+            return make(**values)
+        except InputError as error:
+            raise InputError(f"{self.file}: {self.where or 'the file'}: {error}") from error
+
+
+def read_toml(file: Path) -> Table:
+    """The top table of a file."""
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} is no TOML file ({error}). See docs/benchmarks.md for an example.") from error
+    return Table(data, file)

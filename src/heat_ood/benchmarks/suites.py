@@ -1,0 +1,301 @@
+"""What a benchmark runs on, one TOML file each: the ID set, the backbone, the OOD sets and their groups."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from ..energies import methods
+from ..errors import InputError
+from ..images import Preprocessing
+from ..models import load_model
+from .readers import MissingData, SetSpec
+from .shared import data_root, rooted
+from .strict import Table, read_toml
+
+__all__ = ["Backbone", "InDistribution", "Suite", "Variant", "suite", "suites"]
+
+FOLDER = Path(__file__).parent / "suites"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+RESERVED = ("id", "train", "calibration", "test")
+UNGROUPED = "ood"
+
+
+@dataclass(frozen=True)
+class InDistribution:
+    """The ID set.
+
+    Args:
+        name: of the set.
+        title: for people.
+        train: what the backbone was trained on, and detectors are fitted to.
+        test: images that the backbone has not seen.
+        calibration: a set of its own, or how many of ``test`` are taken out for it: the first of a permutation.
+        seed: of ``numpy.random.default_rng``, which draws the permutation.
+    """
+
+    name: str
+    title: str
+    train: SetSpec
+    test: SetSpec
+    calibration: SetSpec | int
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """The network whose features are used.
+
+    Args:
+        title: for people.
+        model: its name, for :func:`heat_ood.models.load_model`.
+        weights: a ``.safetensors`` file within the data root.
+        pretrained: fetch timm's own weights.
+        preprocessing: of images; None is what the model itself asks for.
+        layers: earlier layers to pool.
+        head: the linear head's name, False if there is none, None to find it.
+        get: how to get the weights.
+    """
+
+    title: str
+    model: str
+    weights: str | None = None
+    pretrained: bool = False
+    preprocessing: Preprocessing | None = None
+    layers: str | tuple[str, ...] | None = None
+    head: str | bool | None = None
+    get: str = ""
+
+    def load(self, root: str | PathLike[str], weights: str | PathLike[str] | None = None) -> nn.Module:
+        """The model in evaluation mode, with its weights, or with those of a file of one's own."""
+        own = None if weights is None else Path(weights)
+        file = own if own is not None or self.weights is None else Path(root) / Path(self.weights).expanduser()
+        if file is not None and own is None and not file.is_file():
+            raise MissingData(f"the backbone ({self.title})", file, self.get)
+        with rooted(Path(root)):
+            return load_model(self.model, file, pretrained=self.pretrained and own is None)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A further row of HEAT: other priors, another backbone, or both."""
+
+    name: str
+    title: str
+    priors: tuple[str, ...] | None = None
+    backbone: Backbone | None = None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A benchmark: see ``docs/benchmarks.md`` for the file that describes it.
+
+    Args:
+        name: of the file.
+        title: for people.
+        id: the ID set.
+        backbone: the network.
+        ood: the OOD sets.
+        groups: names of OOD sets by group, as ``{"near": ("cifar100", …), …}``; ``ood`` where there are none.
+        variants: further rows of HEAT.
+        left_out: methods that are not run unless they are asked for, and why.
+        notes: what a reader of the results should know.
+        root: the usual data root.
+        file: the file it was read from.
+    """
+
+    name: str
+    title: str
+    id: InDistribution
+    backbone: Backbone
+    ood: tuple[SetSpec, ...]
+    groups: Mapping[str, tuple[str, ...]]
+    variants: tuple[Variant, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    root: str = "data"
+    file: Path = FOLDER
+
+    @property
+    def custom(self) -> bool:
+        """Whether it is a file of the user's."""
+        return self.file.parent != FOLDER
+
+    def data_root(self, given: str | PathLike[str] | None = None) -> Path:
+        """Where the data lie: as given; else beside a file of the user's; else as ``HEAT_OOD_DATA`` says."""
+        if given is not None:
+            return Path(given).expanduser()
+        return self.file.parent / Path(self.root).expanduser() if self.custom else data_root(self.root)
+
+
+def suites() -> dict[str, Suite]:
+    """All suites that come with the package, by name.
+
+    Example:
+        >>> "cifar10" in suites()
+        True
+    """
+    return {file.stem: read_suite(file) for file in sorted(FOLDER.glob("*.toml"))}
+
+
+def suite(name: str | PathLike[str]) -> Suite:
+    """A suite by its name, or by the TOML file that describes it.
+
+    Example:
+        >>> suite("cifar10").groups["far"]
+        ('textures', 'svhn')
+    """
+    text = str(name)
+    known = sorted(file.stem for file in FOLDER.glob("*.toml"))
+    if text in known:
+        return read_suite(FOLDER / f"{text}.toml")
+    file = Path(name).expanduser()
+    if file.is_file():
+        return read_suite(file.resolve())
+    close = difflib.get_close_matches(text, known, n=1)
+    meant = f"Did you mean {close[0]}? " if close else ""
+    raise InputError(
+        f"There is no suite {text!r}, and no such file. {meant}There are {', '.join(known)}; or pass a .toml file."
+    )
+
+
+def read_suite(file: Path) -> Suite:
+    """A suite from its file; anything that is not as it should be is an error."""
+    top = read_toml(file)
+    ood, groups = read_ood(top)
+    left_out = top.table("left_out", None)
+    variants = tuple(read_variant(t) for t in top.tables("variants", ()))
+    unlike(top, "variants", [v.name for v in variants])
+    return top.made(
+        Suite,
+        name=file.stem,
+        title=top.text("title"),
+        id=read_id(top.table("id")),
+        backbone=read_backbone(top.table("backbone")),
+        ood=ood,
+        groups=MappingProxyType(groups),
+        variants=variants,
+        left_out=MappingProxyType({} if left_out is None else read_left_out(left_out)),
+        notes=top.many("notes", str, ()),
+        root=top.text("root", "." if file.parent != FOLDER else "data"),
+        file=file,
+    )
+
+
+def read_id(table: Table) -> InDistribution:
+    name = named(table)
+    own = isinstance(table.data.get("calibration"), dict)
+    drawn = 1 if own else table.take("calibration", int)
+    if drawn < 1:
+        raise table.error("calibration", f"is {drawn}", "Take at least 1 test image, or give a set.")
+    return table.made(
+        InDistribution,
+        name=name,
+        title=table.text("title", name),
+        train=read_set(table.table("train"), f"{name}-train"),
+        test=read_set(table.table("test"), f"{name}-test"),
+        calibration=read_set(table.table("calibration"), f"{name}-calibration") if own else drawn,
+        **({} if own else {"seed": table.take("seed", int, 0)}),
+    )
+
+
+def read_ood(top: Table) -> tuple[tuple[SetSpec, ...], dict[str, tuple[str, ...]]]:
+    found, groups = [], dict[str, tuple[str, ...]]()
+    tables = top.tables("ood")
+    if not tables:
+        raise top.error("ood", "is empty", "Add at least one OOD set: [[ood]].")
+    for table in tables:
+        name, group = named(table), table.text("group", UNGROUPED)
+        if name in RESERVED:
+            raise table.error("name", f"is {name!r}, which is taken", "Name the set otherwise.")
+        groups[group] = (*groups.get(group, ()), name)
+        found.append(read_set(table, name))
+    unlike(top, "ood", [spec.name for spec in found])
+    if UNGROUPED in groups and len(groups) > 1:
+        raise top.error("ood", f"has sets without a group ({groups[UNGROUPED][0]})", "Give all a group, or none.")
+    return tuple(found), groups
+
+
+def read_set(table: Table, name: str) -> SetSpec:
+    return table.made(
+        SetSpec,
+        name=name,
+        reader=table.text("reader"),
+        path=table.text("path"),
+        split=table.text("split", None),
+        images=table.text("images", None),
+        get=table.text("get", ""),
+        limit=table.take("limit", int, None),
+    )
+
+
+def read_backbone(table: Table) -> Backbone:
+    preprocessing = table.table("preprocessing", None)
+    layers = table.data.get("layers")
+    head = table.data.get("head")
+    if head is True:
+        raise table.error("head", "is true", "Give its name, false if there is none, or leave it out to find it.")
+    return table.made(
+        Backbone,
+        title=table.text("title"),
+        model=table.text("model"),
+        weights=table.text("weights", None),
+        pretrained=table.take("pretrained", bool, False),
+        preprocessing=None if preprocessing is None else read_preprocessing(preprocessing),
+        layers=table.many("layers", str) if isinstance(layers, list) else table.text("layers", None),
+        head=table.take("head", bool) if isinstance(head, bool) else table.text("head", None),
+        get=table.text("get", ""),
+    )
+
+
+def read_preprocessing(table: Table) -> Preprocessing:
+    values: dict[str, Any] = {
+        "interpolation": table.text("interpolation", None),
+        "crop_pct": table.take("crop_pct", float, None),
+        "squash": table.take("squash", bool, None),
+        "mean": table.many("mean", float, None),
+        "std": table.many("std", float, None),
+    }
+    size = table.take("size", int, None)
+    values["size"] = None if size is None else (size, size)
+    return table.made(Preprocessing, **{key: value for key, value in values.items() if value is not None})
+
+
+def read_variant(table: Table) -> Variant:
+    backbone = table.table("backbone", None)
+    return table.made(
+        Variant,
+        name=named(table),
+        title=table.text("title"),
+        priors=table.many("priors", str, None),
+        backbone=None if backbone is None else read_backbone(backbone),
+    )
+
+
+def read_left_out(table: Table) -> dict[str, str]:
+    known = methods()
+    for name in table.data:
+        if name not in known:
+            raise table.error(name, "is not a method", f"There are {', '.join(known)}.")
+    return {name: table.text(name) for name in table.data}
+
+
+def named(table: Table) -> str:
+    name: str = table.text("name")
+    if not NAME.fullmatch(name):
+        raise table.error("name", f"is {name!r}", "Use letters, digits, '.', '-' and '_': it is part of file names.")
+    return name
+
+
+def unlike(table: Table, key: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise table.error(key, f"names {name!r} twice", "Give each a name of its own.")

@@ -1,0 +1,138 @@
+"""The paper's experiments on small features: every row, by its definition."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from heat_ood import HEAT, Features, InputError, create
+from heat_ood.benchmarks import experiments
+from heat_ood.benchmarks.experiments import BETAS, EXPERIMENTS, FULL, LAMBDAS, PLAIN, SHARES, jobs_of, usable_methods
+from heat_ood.benchmarks.jobs import Data, Job, split
+from method_data import BEYOND, CASES, samples
+
+pytestmark = [
+    pytest.mark.usefixtures("quick"),
+    pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning"),  # a short training may be in vain
+]
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    whole = samples(140, seed=1)
+    return Data(samples(300), whole[:60], whole[60:], {"near": samples(50, seed=2), "far": samples(40, seed=3)})
+
+
+def run(job: Job, data: Data, tmp_path: Path, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
+    return {name: dict(found) for name, found in job.run(data, seed, tmp_path / "checkpoint").scores.items()}
+
+
+def test_names_are_unlike_and_lines_too(data: Data) -> None:
+    for name in EXPERIMENTS:
+        jobs = jobs_of(name, data)
+        assert len({job.name for job in jobs}) == len(jobs)
+        lines = [line.name for job in jobs for line in job.lines]
+        assert len(set(lines)) == len(lines), name
+
+
+def test_an_unknown_experiment_is_named(data: Data) -> None:
+    with pytest.raises(InputError, match=r"no experiment 'nothing'. There are main, correction"):
+        jobs_of("nothing", data)
+
+
+def test_main_has_all_methods_that_features_allow_and_heat_beside_the_plain_composition(data: Data) -> None:
+    names = usable_methods(data)
+    assert set(names) == {*CASES, PLAIN, FULL} - {*BEYOND, "heat"}
+    bare = Data(Features(avg=data.train.avg), data.calibration, data.test, data.ood)
+    assert set(usable_methods(bare)) < set(names)
+    assert "energy" not in usable_methods(bare)
+    assert "knn" in usable_methods(bare)
+
+
+def test_chosen_methods_are_checked(data: Data) -> None:
+    assert [job.name for job in jobs_of("main", data, ("gmm", "heat"))] == ["gmm", FULL]
+    with pytest.raises(InputError, match="no method 'nonsense'"):
+        jobs_of("main", data, ("nonsense",))
+
+
+def test_a_method_is_fitted_to_nine_tenths_and_scores_all_sets(data: Data, tmp_path: Path) -> None:
+    (job,) = jobs_of("main", data, ("gmm",))
+    found = run(job, data, tmp_path, seed=3)["gmm"]
+    expected = create("gmm").fit(split(data.train, 3))
+    assert set(found) == {"calibration", "test", "near", "far"}
+    for key, features in data.scored.items():
+        np.testing.assert_allclose(found[key], expected.score(features), rtol=1e-6)
+    assert len(split(data.train, 3)) == 270
+
+
+def test_heat_and_the_plain_composition(data: Data, tmp_path: Path) -> None:
+    for title, detector in ((PLAIN, HEAT(residual=None, seed=1)), (FULL, HEAT(seed=1))):
+        (job,) = jobs_of("main", data, (title,))
+        found = run(job, data, tmp_path / title, seed=1)[title]
+        np.testing.assert_allclose(found["far"], detector.fit(data.train).score(data.ood["far"]), rtol=1e-5)
+
+
+def test_correction_shows_each_prior_and_its_corrected_form(data: Data, tmp_path: Path) -> None:
+    jobs = jobs_of("correction", data, ("energy", "msp", "dice"))
+    assert [[line.name for line in job.lines] for job in jobs] == [
+        ["energy", "energy, corrected"],
+        ["dice", "dice, corrected"],
+    ]
+    found = run(jobs[0], data, tmp_path)
+    terms = HEAT(("energy",), seed=0).fit(data.train).energies(data.test)
+    np.testing.assert_allclose(found["energy"]["test"], terms["prior/energy"], rtol=1e-5)
+    np.testing.assert_allclose(found["energy, corrected"]["test"], terms["hybrid/energy"], rtol=1e-5)
+
+
+def test_residual_compares_three(data: Data) -> None:
+    lines = [line.name for job in jobs_of("residual", data) for line in job.lines]
+    assert lines == ["ebm", "gmm", "gmm, corrected"]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_composition_has_all_subsets(data: Data, tmp_path: Path, number: int) -> None:
+    job = jobs_of("composition", data)[number]
+    title = ("uncorrected", "corrected")[number]
+    found = run(job, data, tmp_path)
+    assert len(found) == 7
+    whole = HEAT(residual=None) if number == 0 else HEAT()
+    expected = whole.fit(data.train).score(data.test)
+    np.testing.assert_allclose(found[f"gmm + gmm-std + energy, {title}"]["test"], expected, rtol=1e-4, atol=1e-5)
+    parts = [found[f"{name}, {title}"]["test"] for name in ("gmm", "energy")]
+    np.testing.assert_allclose(found[f"gmm + energy, {title}"]["test"], np.mean(parts, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_beta_is_one_fit_composed_in_many_ways(data: Data, tmp_path: Path) -> None:
+    (job,) = jobs_of("beta", data)
+    found = run(job, data, tmp_path)
+    assert [line.x for line in job.lines] == list(BETAS)
+    assert {-math.inf, -1.0, 0.0, math.inf} <= set(BETAS)
+    for b in (-math.inf, -1.0, 0.0, math.inf):
+        expected = HEAT(beta=b).fit(data.train).score(data.test)
+        np.testing.assert_allclose(found[f"β = {b:g}"]["test"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_lambda_runs_from_a_tenth_to_a_hundred_and_without_a_residual(data: Data, tmp_path: Path) -> None:
+    jobs = jobs_of("lambda", data)
+    assert [job.lines[0].x for job in jobs] == list(LAMBDAS)
+    assert (LAMBDAS[0], LAMBDAS[-2], LAMBDAS[-1]) == (0.1, 100.0, math.inf)
+    plain = run(jobs[-1], data, tmp_path)["no residual"]
+    expected = HEAT(("gmm",), residual=None).fit(data.train).score(data.test)
+    np.testing.assert_allclose(plain["test"], expected, rtol=1e-5)
+
+
+def test_low_data_takes_a_share_of_each_class(data: Data, tmp_path: Path) -> None:
+    jobs = jobs_of("low-data", data)
+    assert len(jobs) == 3 * len(SHARES)
+    rows = experiments.stratified(data.train, 0.1, seed=2)
+    assert data.train.labels is not None
+    assert torch.bincount(data.train.labels[rows]).tolist() == [8, 8, 8, 8]
+    assert torch.bincount(data.train.labels[experiments.stratified(data.train, 0.01, seed=2)]).tolist() == [2] * 4
+    assert len(set(rows)) == len(rows)
+    assert not np.array_equal(rows, experiments.stratified(data.train, 0.1, seed=3))
+    found = run(jobs[0], data, tmp_path)
+    assert list(found) == ["gmm, 1 %"]
