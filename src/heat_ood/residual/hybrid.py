@@ -73,7 +73,7 @@ class Hybrid(Energy):
 
     @property
     def learns(self) -> tuple[str, ...]:
-        return self.prior.learns
+        return () if self.prior.fitted else self.prior.learns
 
     @property
     def fitted(self) -> bool:
