@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from .backbone import train_backbone
 from .benchmark import benchmark
+from .contrast import contrast
 from .defaults import LibraryDefaults
 from .demo import demo
 from .extract import extract
@@ -26,6 +27,7 @@ __all__ = ["app", "main"]
 
 INTERRUPTED = {
     "extract": "run the same command again to go on",
+    "contrast": "run the same command again to go on",
     "benchmark": "run the same command again to go on",
     "fit": "with --checkpoint the same command goes on, without it nothing was written",
     "calibrate": "the detector is as it was",
@@ -111,7 +113,8 @@ def options(
     """What stands before the subcommand."""
 
 
-for function in (demo, extract, fit, calibrate, score, evaluate, info, methods, benchmark, report, train_backbone):
+COMMANDS = (demo, extract, contrast, fit, calibrate, score, evaluate, info, methods, benchmark, report, train_backbone)
+for function in COMMANDS:
     app.command(cls=LibraryDefaults)(function)
 
 

@@ -14,18 +14,20 @@ __all__ = ["LibraryDefaults", "library_defaults"]
 
 def library_defaults(command: str | None) -> dict[str, Any]:
     """What the library takes for the options of a command."""
-    from .. import HEAT, Energy, Residual
+    from .. import HEAT, Energy, Extractor, Residual
     from ..benchmarks.training import TrainingRecipe
     from ..demo import run
 
     functions: dict[str, Callable[..., Any]] = {"fit": HEAT, "score": Energy.predict, "demo": run}
-    functions["train-backbone"] = TrainingRecipe
+    functions |= {"train-backbone": TrainingRecipe, "contrast": Extractor.contrast}
     if command is None or command not in functions:
         return {}
     found = {name: p.default for name, p in inspect.signature(functions[command]).parameters.items()}
     if command == "fit":
         found |= {f.name: f.default for f in fields(Residual)}
         found["prior"] = ", ".join(found["priors"])
+    if command == "contrast":
+        found["kind"] = ", ".join(found["kinds"])
     return found
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from .output import emit, facts, note, show
-from .source import Recipe, loader_of, with_recipe
-
-if TYPE_CHECKING:
-    from ..features import Features
+from .source import Recipe, with_recipe
+from .storing import Out, store, tell
 
 __all__ = ["extract"]
 
@@ -25,9 +22,7 @@ def extract(
             help="A folder of class folders, a flat folder (no labels), or an .npz file with images and perhaps labels."
         ),
     ],
-    out: Annotated[
-        Path, typer.Option(help="A folder for the features; what they were made of is written beside it, OUT.json.")
-    ],
+    out: Out,
     limit: Annotated[int | None, typer.Option(min=1, help="So many images, spread evenly over the set.")] = None,
     no_labels: Annotated[
         bool, typer.Option("--no-labels", help="Leave the labels out, as for sets with other classes.")
@@ -43,72 +38,16 @@ def extract(
 
       heat-ood extract --model timm:resnet34 --pretrained --images train/ --out features/train
     """
-    from ..features.manifest import MANIFEST, read_manifest
-    from ..images import open_images
-    from .sidecar import check_sidecar, write_sidecar
-
-    if recipe.model is None:
-        raise typer.BadParameter(
-            "say which model reads the images: timm:NAME or package.module:function.", param_hint="--model"
-        )
-    found = open_images(images, labels=not no_labels, limit=limit, skip_unreadable=recipe.skip_unreadable)
-    extractor = recipe.extractor()
-    found.preprocessing = recipe.preprocessing(extractor.network, found)
-    note(f"{len(found):,} images of {images}: {found.preprocessing}")
-
-    record = {
-        "model": recipe.model,
-        "images": str(images),
-        **found.identity,
-        "preprocessing": found.preprocessing.to_dict(),
-    }
-    begun = not overwrite and (out / MANIFEST).exists() and read_manifest(out).count > 0
-    known = begun and check_sidecar(out, record)
-    if not begun:
-        write_sidecar(out, record)
-    features = extractor.extract(loader_of(found, recipe), out, overwrite=not begun)
-    if begun and not known:
-        write_sidecar(out, record)
-
-    result = summary(features, out) | {
-        "classes": record["classes"],
-        "model": recipe.model,
-        "preprocessing": record["preprocessing"],
-    }
-    if json:
-        emit(result)
-    else:
-        show(
-            facts(
-                {
-                    **result,
-                    "columns": describe(features),
-                    "preprocessing": found.preprocessing,
-                    "classes": few(result["classes"]),
-                }
-            )
-        )
-
-
-def summary(features: Features, path: Path) -> dict[str, Any]:
-    """What a feature set is, for people and for JSON."""
-    return {
-        "features": str(path),
-        "samples": len(features),
-        "columns": {name: widths(features, name) for name in sorted(features.available - {"labels", "head"})},
-        "labels": features.labels is not None,
-        "head": features.head is not None,
-        "fingerprint": features.fingerprint,
-    }
-
-
-def widths(features: Features, name: str) -> int:
-    column = features[:1].column(name)
-    return 0 if column is None else column.shape[1]
-
-
-def describe(features: Features) -> str:
-    return ", ".join(f"{name} {widths(features, name)}" for name in sorted(features.available - {"labels", "head"}))
+    _, result = store(
+        recipe,
+        images,
+        out,
+        lambda extractor, loader, anew: extractor.extract(loader, out, overwrite=anew),
+        labels=not no_labels,
+        overwrite=overwrite,
+        limit=limit,
+    )
+    tell(result, json, classes=few(result["classes"]))
 
 
 def few(names: list[str] | None) -> str:

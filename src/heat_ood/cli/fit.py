@@ -52,7 +52,9 @@ def fit(
         int | None, typer.Option(help="Passes over the samples for each residual; by default as many as it takes.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the split, the residuals and all sampling.")] = None,
-    contrast: Annotated[Path | None, typer.Option(help="Stored features of samples to be told from ID.")] = None,
+    contrast: Annotated[
+        Path | None, typer.Option(help="Features of samples to be told from ID, as heat-ood contrast stores.")
+    ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="A folder where an interrupted fit goes on.")] = None,
     member: Members = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the detector that is there.")] = False,

@@ -12,7 +12,7 @@ from ..errors import FormatError, InputError
 __all__ = ["check_sidecar", "read_sidecar", "write_sidecar"]
 
 FORMAT, VERSION = "heat-ood images", 1
-COMPARED = ("count", "classes", "files", "checksums", "preprocessing")
+COMPARED = ("count", "classes", "files", "sources", "checksums", "preprocessing")
 
 
 def path_of(store: Path) -> Path:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from .batches import Inputs, unpack
+from .contrast import Distorted
+from .distortions import CONTRAST
 from .features import Array, Features, Head, as_head
 from .heads import listing
 from .passes import FlowError, Plan, Reading, frozen, probe_stages, record, tap
@@ -253,6 +255,40 @@ class Extractor:
         from .streaming import extract
 
         return extract(self, loader, path, progress=progress, overwrite=overwrite, dtype=dtype, description=description)
+
+    def contrast(
+        self,
+        loader: Iterable[Any],
+        path: str | PathLike[str] | None = None,
+        kinds: Sequence[str] = CONTRAST,
+        *,
+        samples: int | None = None,
+        seed: int = 0,
+        progress: bool = True,
+        overwrite: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ) -> Features:
+        """The features of distorted ID images, for ``HEAT().fit(train, contrast=…)``; labels are numbers of kinds.
+
+        Args:
+            loader: ID images, best those that the backbone was trained on, as for :meth:`extract`; it may shuffle.
+            path: a folder for the features; None keeps them in memory.
+            kinds: which distortions, in equal shares; :data:`~heat_ood.features.KINDS` has all.
+            samples: so many images, drawn at random; None distorts each image once.
+            seed: of the order and of the distortions.
+            progress: show a bar on the terminal.
+            overwrite: start anew, even if there are features at ``path``.
+            dtype: how to store them.
+
+        Example:
+            >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+            >>> Extractor(model).contrast([torch.rand(6, 3, 16, 16)], kinds=("jigsaw-2", "mixup"))
+            Features(n=6, avg=8, std=8, logits=5, classes=5)
+        """
+        distorted = Distorted(loader, self.network, kinds, samples, seed)
+        return self.extract(
+            distorted, path, progress=progress, overwrite=overwrite, dtype=dtype, description="Distorting"
+        )
 
     def guard(self, detector: Any) -> Guard:
         """A module from images to logits, score and p-value, in one pass through the model."""

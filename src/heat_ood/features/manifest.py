@@ -47,6 +47,7 @@ class Manifest:
     columns: list[Column] = field(default_factory=list)
     head: list[Column] = field(default_factory=list)
     classes: int = 0  # rows of the head
+    origin: str = ""  # what the samples are, where they are not the loader's own
 
     def add_batch(self, size: int) -> None:
         self.count += size
@@ -112,6 +113,7 @@ def parse(data: dict[str, Any]) -> Manifest:
         columns=[parse_column(item) for item in typed(data["columns"], list, "columns")],
         head=[parse_column(item) for item in typed(data["head"], list, "head")],
         classes=size(data["classes"], "classes"),
+        origin=typed(data.get("origin", ""), str, "origin"),
     )
     if any(len(pair) != 2 for pair in manifest.batches) or sum(a * b for a, b in manifest.batches) != manifest.count:
         raise ValueError("the batches do not add up to the count")

@@ -40,7 +40,9 @@ class Writer:
         Features(n=4, avg=2)
     """
 
-    def __init__(self, path: str | PathLike[str], fingerprint: str | None = None, *, overwrite: bool = False) -> None:
+    def __init__(
+        self, path: str | PathLike[str], fingerprint: str | None = None, *, overwrite: bool = False, origin: str = ""
+    ) -> None:
         self.folder = Path(path)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._files: dict[Column, BinaryIO] = {}
@@ -52,10 +54,11 @@ class Writer:
         if any(self.folder.iterdir()):
             self.manifest = read_manifest(self.folder)
             if not self.manifest.count and not self.manifest.finished:
-                self.manifest.fingerprint = fingerprint  # nothing is written yet that could be mixed
+                self.manifest.fingerprint, self.manifest.origin = fingerprint, origin  # nothing yet that could be mixed
             self._check_fingerprint(fingerprint)
+            self._check_origin(origin)
         else:
-            self.manifest = Manifest(fingerprint)
+            self.manifest = Manifest(fingerprint, origin=origin)
             write_manifest(self.manifest, self.folder)
 
     def _check_fingerprint(self, fingerprint: str | None) -> None:
@@ -64,6 +67,14 @@ class Writer:
                 f"The features in {self.folder} were made by another model, or with other layers "
                 f"(fingerprint {str(self.manifest.fingerprint)[:12]}, now {str(fingerprint)[:12]}). Choose another "
                 "path, or pass overwrite=True."
+            )
+
+    def _check_origin(self, origin: str) -> None:
+        if self.manifest.origin != origin:
+            there, now = (text or "as the loader gives them" for text in (self.manifest.origin, origin))
+            raise InputError(
+                f"The features in {self.folder} are of other samples ({there}; now {now}). Choose another path, or "
+                "pass overwrite=True."
             )
 
     def append(self, features: Features) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .batches import Batch, check_order, count_of, rest_of, unpack
+from .contrast import Distorted
 from .features import Features, describe
 from .manifest import MANIFEST, Manifest
 from .store import Numpy, Writer, open_store
@@ -43,7 +44,8 @@ def extract(
     check_order(loader)
     if dtype not in DTYPES:
         raise InputError(f"Features cannot be stored as {dtype}. Choose torch.float32, torch.float16 or torch.float64.")
-    total, fingerprint = count_of(loader), extractor.compute_fingerprint()
+    total, origin = (loader.count, loader.origin) if isinstance(loader, Distorted) else (count_of(loader), "")
+    fingerprint = extractor.compute_fingerprint()
     if path is None:
         with bar(progress, description, total, 0) as advance:
             parts = list(stream(extractor, (unpack(b, extractor.network) for b in loader), dtype, advance))
@@ -53,7 +55,7 @@ def extract(
         return Features.concatenate(parts)
 
     folder = Path(path)
-    with opened(folder, fingerprint, overwrite) as writer:
+    with opened(folder, fingerprint, overwrite, origin) as writer:
         check_dtype(writer.manifest, dtype, folder)
         if writer.manifest.finished:
             if total not in (None, writer.manifest.count):
@@ -73,7 +75,7 @@ def extract(
     return open_store(folder)
 
 
-def opened(folder: Path, fingerprint: str, overwrite: bool) -> Writer:
+def opened(folder: Path, fingerprint: str, overwrite: bool, origin: str) -> Writer:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. Pass a path for a folder.")
     strange = (
@@ -83,7 +85,7 @@ def opened(folder: Path, fingerprint: str, overwrite: bool) -> Writer:
     )
     if strange:
         raise InputError(f"{folder} exists and holds no features. Choose another path, so that nothing is lost.")
-    return Writer(folder, fingerprint, overwrite=overwrite)
+    return Writer(folder, fingerprint, overwrite=overwrite, origin=origin)
 
 
 class Advance(Protocol):
