@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from heat_ood import HEAT
 from heat_ood.benchmarks.results import Results
 from heat_ood.benchmarks.suites import suites
 from heat_ood.cli import app
+from quick import fast_defaults
 
-SOURCE = Path(__file__).parents[1] / "src"
+pytestmark = pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")  # a short training may be in vain
+SOURCES = [str(Path(__file__).parents[1] / "src"), str(Path(__file__).parent / "helpers")]
 SUITE = """
 title = "small images"
 [id]
@@ -44,6 +47,11 @@ from torch import nn
 def small():
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
 """
+QUICK = """
+from heat_ood import HEAT
+from quick import fast_defaults
+HEAT.__init__.__defaults__ = fast_defaults()
+"""
 CHOSEN = [part for name in ("msp", "energy", "gmm", "vim", "knn") for part in ("--method", name)]
 
 
@@ -52,6 +60,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rng = np.random.default_rng(0)
     (tmp_path / "small.toml").write_text(SUITE)
     (tmp_path / "tiny_model_of_cli_benchmark.py").write_text(MODEL)
+    (tmp_path / "sitecustomize.py").write_text(QUICK)  # for processes of their own
+    monkeypatch.setattr(HEAT.__init__, "__defaults__", fast_defaults())
     for name, n, high in (("train", 120, 256), ("test", 60, 256), ("dark", 30, 99)):
         images = rng.integers(0, high, (n, 8, 8, 3), dtype=np.uint8)
         np.savez(tmp_path / f"{name}.npz", images=images, labels=np.arange(n) % 3)
@@ -79,7 +89,8 @@ def test_it_writes_tables_results_and_a_report(here: Path) -> None:
         "report.html",
     }
     found = Results.load(here / "out" / "results.json")
-    assert [len(e.runs) for e in found.measured] == [2] * 5
+    assert [e.name for e in found.measured][-2:] == ["plain composition", "HEAT"], "they stand in every table"
+    assert [len(e.runs) for e in found.measured] == [2] * 7
     assert "lost" in (here / "out" / "results.md").read_text()
     assert "missing: lost; get https://example.org/lost" in result.output
     for entry in found.measured:
@@ -109,7 +120,7 @@ def test_killed_at_any_point_it_ends_with_the_same_table(here: Path) -> None:
     run("small.toml", *arguments, "--cache", here / "whole-cache", "--out", here / "whole")
     command = [sys.executable, "-m", "heat_ood.cli", "benchmark", "small.toml", *arguments]
     command += ["--cache", str(here / "cache"), "--out", str(here / "parts")]
-    environment = os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{here}", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*SOURCES, str(here)]), "OMP_NUM_THREADS": "1"}
     for lines in (1, 5, 6, 9):  # so many lines of progress, then the axe
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         assert process.stderr is not None

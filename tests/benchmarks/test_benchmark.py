@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from heat_ood import Extractor, Features, InputError, create, evaluate
-from heat_ood.benchmarks.benchmark import ALL_EXPERIMENTS, run_benchmark
+from heat_ood.benchmarks.benchmark import ALL_EXPERIMENTS, command, run_benchmark
 from heat_ood.benchmarks.prepare import prepare
 from heat_ood.benchmarks.results import Results
 from heat_ood.benchmarks.suites import Suite, suite
@@ -58,6 +58,11 @@ def small():
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
 """
 FAST = ("msp", "gmm", "energy")
+
+pytestmark = [
+    pytest.mark.usefixtures("quick"),
+    pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning"),  # a short training may be in vain
+]
 
 
 def images(n: int, seed: int, low: int = 0, high: int = 256) -> np.ndarray:
@@ -165,8 +170,6 @@ def test_a_variant_with_other_priors_is_a_row_of_its_own(small: Suite, tmp_path:
     assert "ensemble" not in names
 
 
-@pytest.mark.usefixtures("quick")
-@pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")
 def test_cost_and_pictures(small: Suite, tmp_path: Path) -> None:
     costs = run_benchmark(small, "cost", cache=tmp_path).costs
     by_name = {cost.name: cost for cost in costs if not cost.name.endswith("(paper)")}
@@ -176,7 +179,7 @@ def test_cost_and_pictures(small: Suite, tmp_path: Path) -> None:
     assert by_name["HEAT"].milliseconds > by_name["backbone"].milliseconds
 
     found = run_benchmark(small, "qualitative", seeds=(0,), cache=tmp_path)
-    assert [e.name for e in found.entries] == ["gmm", "energy", "HEAT"]
+    assert [e.name for e in found.entries] == ["gmm", "energy", "plain composition", "HEAT"]
     for picture in found.pictures:
         assert picture.image.startswith("data:image/png;base64,")
         assert set(picture.caught_by) | set(picture.missed_by) == {"gmm", "energy", "HEAT"}
@@ -199,3 +202,9 @@ def test_bad_arguments_are_named(small: Suite, tmp_path: Path) -> None:
     assert set(ALL_EXPERIMENTS) == {
         *("main", "correction", "residual", "composition", "lambda", "beta", "low-data", "cost", "qualitative")
     }
+
+
+@pytest.mark.parametrize("program", ["/usr/bin/heat-ood", "/work/heat_ood/cli/__main__.py"])
+def test_the_command_is_as_one_types_it(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [program, "benchmark", "demo", "--out", "my results"])
+    assert command() == "heat-ood benchmark demo --out 'my results'"

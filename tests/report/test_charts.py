@@ -17,6 +17,7 @@ from heat_ood.report.charts import (
     Line,
     bars,
     changes,
+    edge,
     histogram,
     lines,
     reliability,
@@ -185,3 +186,10 @@ def test_the_share_axis_fills_the_frame():
     axis = share_axis("x")
     assert (axis.place(0), axis.place(1)) == (0, 1)
     assert WIDTH > HEIGHT
+
+
+@pytest.mark.parametrize(
+    ("score", "text"), [(-2053.4, "−2,053"), (0.12345, "0.123"), (-1.734, "−1.73"), (999.6, "1,000"), (3e9, "3e+09")]
+)
+def test_the_ends_of_an_axis_of_scores(score: float, text: str) -> None:
+    assert edge(score) == text

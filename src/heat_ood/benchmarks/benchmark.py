@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ import torch
 from .. import __version__
 from ..errors import InputError
 from .cost import costs_of
-from .experiments import EXPERIMENTS, FULL, heat, job_of, jobs_of, settings_of, usable_methods
+from .experiments import EXPERIMENTS, FULL, PLAIN, heat, job_of, jobs_of, settings_of, usable_methods
 from .gallery import RIVALS, pictures_of
 from .jobs import Data, Job, Line
 from .paper import paper_costs, paper_entries
@@ -142,13 +143,13 @@ def experiment_jobs(suite: Suite, experiment: str, data: Data, methods: Sequence
 
 
 def qualitative(results: Results, data: Data, seed: int, folder: Path, report: Report | None) -> Results:
-    """Pictures on which HEAT and its priors disagree, and their rows."""
+    """Pictures on which HEAT and its priors disagree, and their rows, the plain composition's among them."""
     if not data.images:
         raise InputError("The pictures are taken from images, and there are stored features alone.")
     rivals = tuple(name for name in RIVALS if name in usable_methods(data))
-    jobs = [job_of(name) for name in (*rivals, FULL)]
+    jobs = [job_of(name) for name in (*rivals, PLAIN, FULL)]
     found = run_jobs(data, jobs, (seed,), folder, report)
-    scores = {job.name: found[job.name, seed].scores[job.name] for job in jobs}
+    scores = {name: found[name, seed].scores[name] for name in (*rivals, FULL)}
     return replace(results, entries=tuple(entries(jobs, found)), pictures=pictures_of(data, scores, seed, rivals))
 
 
@@ -157,7 +158,7 @@ def about(suite: Suite, ready: Prepared, seeds: Sequence[int]) -> dict[str, Any]
     sets = {"train": ready.data.train, **ready.data.scored}
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command(),
         "versions": {"heat-ood": __version__, "python": platform.python_version(), **installed()},
         "hardware": {"machine": machine(), "threads": torch.get_num_threads(), "cores": os.cpu_count()},
         "seeds": list(seeds),
@@ -165,6 +166,13 @@ def about(suite: Suite, ready: Prepared, seeds: Sequence[int]) -> dict[str, Any]
         "samples": {name: len(features) for name, features in sets.items()},
         "notes": [*suite.notes, *(f"{name} is left out: {why}" for name, why in suite.left_out.items())],
     }
+
+
+def command() -> str:
+    """What was typed; ``python -m heat_ood.cli`` is the same as ``heat-ood``."""
+    program = Path(sys.argv[0])
+    name = "heat-ood" if program.name == "__main__.py" else program.name
+    return shlex.join([name, *sys.argv[1:]])
 
 
 def installed() -> dict[str, str]:

@@ -32,10 +32,15 @@ SEEDED = ("ebm", "residual-flow")
 
 
 def jobs_of(experiment: str, data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
-    """The jobs of an experiment by its name; ``chosen`` are the methods of ``main`` and ``correction``."""
+    """The jobs of an experiment by its name; ``chosen`` are the methods of ``main`` and ``correction``.
+
+    HEAT and the plain composition are in every experiment: a table without them would compare with nothing.
+    """
     if experiment not in EXPERIMENTS:
         raise InputError(f"There is no experiment {experiment!r}. There are {', '.join(EXPERIMENTS)}.")
-    return EXPERIMENTS[experiment](data, chosen)
+    jobs = EXPERIMENTS[experiment](data, chosen)
+    there = {line.name for job in jobs for line in job.lines}
+    return jobs + [job_of(name) for name in (PLAIN, FULL) if name not in there]
 
 
 def usable_methods(data: Data, chosen: Sequence[str] | None = None) -> list[str]:

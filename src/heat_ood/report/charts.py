@@ -125,11 +125,17 @@ def histogram(
         el("text", "ID", x=WIDTH - 74, y=14),
         el("rect", x=WIDTH - 54, y=5, width=14, height=10, class_="ood"),
         el("text", "OOD", x=WIDTH - 36, y=14),
-        el("text", f"{first:.3g}".replace("-", "−"), x=10, y=height - 14, class_="small"),
-        el("text", f"{last:.3g}".replace("-", "−"), x=WIDTH - 10, y=height - 14, class_="small", text_anchor="end"),
+        el("text", edge(first), x=10, y=height - 14, class_="small"),
+        el("text", edge(last), x=WIDTH - 10, y=height - 14, class_="small", text_anchor="end"),
         el("text", "score →", x=WIDTH / 2, y=height - 14, class_="small", text_anchor="middle"),
     ]
     return svg(height - 6, described, parts)
+
+
+def edge(score: float) -> str:
+    """The end of an axis of scores: three digits, never fewer than the whole number has."""
+    text = f"{score:,.0f}" if 999.5 <= abs(score) < 1e7 else f"{score:.3g}"
+    return text.replace("-", "−")
 
 
 def bars(rows: Sequence[Bar], described: str, high: float | None = None) -> Raw:
