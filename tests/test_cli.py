@@ -133,7 +133,8 @@ def test_the_help_of_fit_shows_the_defaults_of_the_library(run: Run, monkeypatch
     text = run("fit", "--help").stdout
     assert f"({Residual().lam})" in text
     assert f"({HEAT().seed})" in text
-    assert f"({', '.join(HEAT().priors)})" in text  # type: ignore[arg-type]
+    assert "--prior" in text
+    assert "(None)" not in text, "the default has no list of priors: it goes by the features"
     assert "(0.05)" in run("score", "--help").stdout
 
 
@@ -331,7 +332,8 @@ def test_fit_and_info(run: Run, stores: Path) -> None:
     assert fitted.residual == Residual(epochs=2, lam=5.0)
     assert (fitted.seed, fitted.beta) == (3, float("inf"))
     assert result["settings"]["beta"] == "inf"
-    assert set(result["outcomes"]) == {"gmm", "gmm-std", "energy"}
+    assert fitted.priors is None
+    assert set(result["outcomes"]) == {"energy", "relative-gmm-joint", "gmm-joint"}
     about = run("info", "d", "--json")
     assert about["log"] == result["log"]
     assert about["calibration"] is None
@@ -383,7 +385,9 @@ def test_fit_and_score_any_method(run: Run, stores: Path, method: str) -> None:
 def test_fit_says_what_it_does_without(run: Run, here: Path) -> None:
     whole = features(0)
     Features(avg=whole.avg, labels=whole.labels).save(here / "bare")
-    assert "note: HEAT uses gmm and does without" in run("fit", "bare", "--out", "d", "--epochs", 1).stderr
+    said = run("fit", "bare", "--out", "d", "--no-residual").stderr
+    assert said.count("note: ") == 1
+    assert "note: HEAT uses relative-gmm, gmm, nothing corrected; there is no logits, no std, no earlier layers" in said
 
 
 def test_fit_with_contrast_and_a_checkpoint_goes_on_after_an_interruption(

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from heat_ood import HEAT
 from heat_ood.benchmarks.results import Results
 from heat_ood.benchmarks.suites import suites
 from heat_ood.cli import app
-from quick import fast_defaults
+from quick import hurry
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")  # a short training may be in vain
 SOURCES = [str(Path(__file__).parents[1] / "src"), str(Path(__file__).parent / "helpers")]
@@ -32,6 +31,7 @@ test = { reader = "npz", path = "test.npz" }
 title = "a small network"
 model = "tiny_model_of_cli_benchmark:small"
 preprocessing = { mean = [0.5, 0.5, 0.5], std = [0.25, 0.25, 0.25] }
+layers = ["1"]
 [[ood]]
 name = "dark"
 reader = "npz"
@@ -45,12 +45,12 @@ get = "https://example.org/lost"
 MODEL = """
 from torch import nn
 def small():
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+    first, second = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 8, 3)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
 """
 QUICK = """
-from heat_ood import HEAT
-from quick import fast_defaults
-HEAT.__init__.__defaults__ = fast_defaults()
+from quick import hurry
+hurry()
 """
 CHOSEN = [part for name in ("msp", "energy", "gmm", "vim", "knn") for part in ("--method", name)]
 
@@ -61,7 +61,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "small.toml").write_text(SUITE)
     (tmp_path / "tiny_model_of_cli_benchmark.py").write_text(MODEL)
     (tmp_path / "sitecustomize.py").write_text(QUICK)  # for processes of their own
-    monkeypatch.setattr(HEAT.__init__, "__defaults__", fast_defaults())
+    hurry(monkeypatch.setattr)
     for name, n, high in (("train", 120, 256), ("test", 60, 256), ("dark", 30, 99)):
         images = rng.integers(0, high, (n, 8, 8, 3), dtype=np.uint8)
         np.savez(tmp_path / f"{name}.npz", images=images, labels=np.arange(n) % 3)
@@ -121,7 +121,13 @@ def test_killed_at_any_point_it_ends_with_the_same_table(here: Path) -> None:
     command = [sys.executable, "-m", "heat_ood.cli", "benchmark", "small.toml", *arguments]
     command += ["--cache", str(here / "cache"), "--out", str(here / "parts")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*SOURCES, str(here)]), "OMP_NUM_THREADS": "1"}
-    for lines in (1, 5, 6, 9):  # so many lines of progress, then the axe
+    for lines in (
+        1,
+        3,
+        5,
+        6,
+        9,
+    ):  # so many lines of progress, then the axe; the second falls while images are distorted
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         assert process.stderr is not None
         for _ in range(lines):

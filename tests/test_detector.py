@@ -164,58 +164,22 @@ def test_a_residual_does_not_depend_on_those_beside_it() -> None:
         assert torch.equal(beside.energies(test)[f"hybrid/{name}"], expected)
 
 
-# What the features lack
-
-
-def test_without_std_the_default_does_without_and_says_so() -> None:
-    full = data()
-    bare = Features(avg=full.avg, labels=full.labels, head=full.head)
-    with pytest.warns(UserWarning, match=r"HEAT uses gmm, energy and does without the rest: gmm-std reads std") as seen:
-        heat = HEAT(residual=None).fit(bare)
-    assert len(seen) == 1
-    assert seen[0].filename == __file__, "the warning points at the caller"
-    assert list(heat.energies(bare)) == ["prior/gmm", "prior/energy", "score"]
-    assert heat.priors == THREE, "the argument stays as given"
-
-
-def test_a_contrastive_backbone_has_no_head() -> None:
-    full = data()
-    bare = Features(avg=full.avg, std=full.std, labels=full.labels)
-    with pytest.warns(UserWarning, match=r"HEAT uses gmm, gmm-std and .*: energy reads logits") as seen:
-        heat = HEAT(residual=QUICK).fit(bare, progress=False)
-    assert sum("does without" in str(w.message) for w in seen) == 1
-    assert torch.isfinite(heat.score(bare)).all()
-    assert heat.reads == ("avg", "std")
-
-
-def test_embeddings_alone_are_enough() -> None:
-    z = data().avg.float()
-    with pytest.warns(UserWarning, match="HEAT uses gmm and does without"):
-        heat = HEAT(residual=QUICK).fit(Features(avg=z), progress=False)
-    assert torch.isfinite(heat.score(z)).all()
-    assert torch.equal(heat.score(z), heat.score(Features(avg=z)))
-
-
-def test_logits_alone_are_enough() -> None:
-    logits = data().logits
-    with pytest.warns(UserWarning, match="HEAT uses energy and does without"):
-        heat = HEAT(residual=QUICK).fit(Features(logits=logits, labels=data().labels), progress=False)
-    assert heat.reads == ("logits",)
-    assert torch.isfinite(heat.score(logits)).all()
+# Priors that the features do not have; what the default does without is in test_detector_default.py
 
 
 @pytest.mark.parametrize(
-    "settings", [{"priors": ("gmm", "gmm-std")}, {"priors": ["gmm", "energy", "gmm-std"]}, {"weights": (1, 1, 1)}]
+    "settings",
+    [
+        {"priors": ("gmm", "gmm-std")},
+        {"priors": ["gmm", "energy", "gmm-std"]},
+        {"priors": THREE},
+        {"priors": THREE, "weights": (1, 1, 1)},
+    ],
 )
 def test_priors_that_were_asked_for_are_not_left_out(settings: dict[str, Any]) -> None:
     bare = Features(avg=data().avg, labels=data().labels)
     with pytest.raises(InputError, match=r"Some priors cannot be had .*gmm-std reads std.* priors=\('gmm',\)"):
         HEAT(residual=None, **settings).fit(bare)
-
-
-def test_nothing_usable() -> None:
-    with pytest.raises(InputError, match="Some priors cannot be had"):
-        HEAT().fit(Features(layers={"a": data().avg}))
 
 
 # What it accepts
@@ -240,6 +204,8 @@ def test_a_plain_array_of_an_earlier_layer() -> None:
 
 def test_a_plain_array_is_refused_where_several_columns_are_read() -> None:
     with pytest.raises(InputError, match=r"several columns \(avg, std, logits\).* Features\(avg=…, std=…, logits=…\)"):
+        fit(THREE, residual=None).score(data().avg)
+    with pytest.raises(InputError, match=r"Features\(logits=…, avg=…, std=…, layers=\{'block\.1': \(avg, std\)\}"):
         fit(residual=None).score(data().avg)
     layers = fit(("gmm-joint@block.1", "gmm"), residual=None)
     with pytest.raises(InputError, match=r"Pass Features\(avg=…, layers=\{'block\.1': \(avg, std\)\}\)"):
@@ -249,9 +215,13 @@ def test_a_plain_array_is_refused_where_several_columns_are_read() -> None:
 
 
 def test_features_that_lack_what_is_read() -> None:
-    heat = fit(residual=None)
-    with pytest.raises(InputError, match=r"reads avg, std, logits, and std, logits is missing from Features\(n=400"):
-        heat.score(Features(avg=data().avg))
+    for priors in (THREE, None):
+        layers = "" if priors else ", avg@block.1, std@block.1"
+        heat = fit(priors, residual=None)
+        with pytest.raises(InputError, match=r"reads .*, and .* is missing from Features\(n=400, avg=6\)") as error:
+            heat.score(Features(avg=data().avg))
+        missing = str(error.value).partition(", and ")[2].partition(" is missing")[0]
+        assert set(missing.split(", ")) == set(f"std, logits{layers}".split(", "))
 
 
 def test_features_of_another_model_are_refused() -> None:
@@ -268,11 +238,12 @@ def test_features_of_another_model_are_refused() -> None:
         fit(residual=QUICK, on=of("model a"), contrast=of("model b"))
 
 
-def test_memory_mapped_features_give_the_same_detector(tmp_path: Path) -> None:
+@pytest.mark.parametrize("priors", [THREE, None])
+def test_memory_mapped_features_give_the_same_detector(priors: tuple[str, ...] | None, tmp_path: Path) -> None:
     data().save(tmp_path / "train")
     stored = Features.open(tmp_path / "train")
-    on_disk, in_memory = fit(residual=QUICK, on=stored), fit(residual=QUICK)
-    assert {k: v for k, v in on_disk.state_dict().items() if "joint" in k} == {}
+    on_disk, in_memory = fit(priors, residual=QUICK, on=stored), fit(priors, residual=QUICK)
+    assert "joint" not in on_disk.hybrids()
     for (name, a), b in zip(on_disk.state_dict().items(), in_memory.state_dict().values(), strict=True):
         assert torch.equal(a, b), name
     assert torch.equal(on_disk.score(stored), in_memory.score(data()))

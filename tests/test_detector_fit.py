@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from detector_data import QUICK, THREE, data, fit, same
+from detector_data import QUICK, THREE, Stop, data, fit, same
 from heat_ood import HEAT, Features, InputError, NotFittedError, Residual
 from heat_ood import detector as detector_module
 from heat_ood.energies import EnergyLogits, GaussianMixture, MaximumSoftmax
@@ -65,9 +65,13 @@ def test_energies_may_be_given_as_priors() -> None:
         ({"holdout": -0.1}, "holdout is a share"),
         ({"standardise": "test"}, "standardise is"),
         ({"beta": math.nan}, "beta is not a number"),
-        ({"weights": (1, 2)}, "weights must be 3"),
-        ({"weights": (0, 0, 0)}, "weights must be 3"),
-        ({"residual": {"gnn": QUICK}}, "residual names gnn"),
+        ({"priors": THREE, "weights": (1, 2)}, "weights must be 3"),
+        ({"priors": THREE, "weights": (0, 0, 0)}, "weights must be 3"),
+        ({"weights": (1, 2, 3)}, "weights are for priors that are named: pass both, or neither"),
+        ({"residual": "nonsense"}, "residual is .*'auto', not 'nonsense'"),
+        ({"priors": THREE, "residual": "none"}, "residual is .*'auto', not 'none'"),
+        ({"priors": THREE, "residual": {"gnn": QUICK}}, "residual names gnn, which is not among the priors"),
+        ({"residual": {"gmm": QUICK, "energy": None}}, "residual names gmm, which is not among energy, relative-gmm"),
         ({"residual": {"gmm": Residual(joint=True)}}, r"residual=Residual\(joint=True"),
         ({"residual": Residual(lam=-1.0)}, "lam must be positive"),
         ({"residual": {"gmm": Residual(epochs=0)}}, "epochs must be positive"),
@@ -114,8 +118,9 @@ def test_features_that_are_not_finite_are_named_at_fit_and_at_score() -> None:
 @pytest.mark.parametrize("n", [2, 3, 5, 10, 19, 20, 21, 25])
 @pytest.mark.parametrize("residual", [None, QUICK, Residual(joint=True, epochs=1, hidden=8)])
 def test_tiny_data(n: int, residual: Residual | None) -> None:
-    heat = fit(residual=residual, on=data(n, classes=1))
-    assert torch.isfinite(heat.score(data(50, classes=1))).all()
+    for priors in (THREE, None):
+        heat = fit(priors, residual=residual, on=data(n, classes=1))
+        assert torch.isfinite(heat.score(data(50, classes=1))).all()
     assert torch.isfinite(fit(("gmm",), residual=residual, on=Features(avg=data(n).avg)).score(data(50).avg)).all()
 
 
@@ -163,7 +168,8 @@ def test_labels_with_gaps() -> None:
 
 def test_columns_of_several_precisions() -> None:
     full = data()
-    mixed = Features(avg=full.avg.half(), std=full.std, labels=full.labels, head=full.head)
+    layers = {name: (layer.avg, layer.std.float()) for name, layer in full.layers.items()}
+    mixed = Features(avg=full.avg.half(), std=full.std, labels=full.labels, head=full.head, layers=layers)
     for residual in (None, QUICK, Residual(joint=True, epochs=1, hidden=8)):
         heat = fit(residual=residual, on=mixed)
         assert torch.isfinite(heat.score(mixed)).all()
@@ -185,29 +191,6 @@ def test_false_alarms_on_fresh_samples(per_class: bool) -> None:
 
 
 # Interrupted fits
-
-
-class Stop:
-    """Bars whose reports raise after some steps."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def __call__(self, enabled: bool = True) -> Stop:
-        return self
-
-    def __enter__(self) -> Stop:
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
-
-    def add(self, name: str) -> Any:
-        def report(done: int, total: int, numbers: dict[str, float]) -> None:
-            self.left -= 1
-            if self.left < 0:
-                raise KeyboardInterrupt
-
-        return report
 
 
 INTERRUPTED = {

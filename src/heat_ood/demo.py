@@ -4,7 +4,8 @@ Everything is decided beforehand and nothing is chosen by the result. The 1,797 
 0 to 16) are split at random by the seed: of the digits 0 to 6, 60 % train the network and fit the detector, 20 %
 calibrate it, 20 % test it; 7, 8 and 9 are near-OOD. The network has seen neither the calibration nor the test samples,
 but the same writers' hands occur in all parts. Far-OOD are patches of scikit-learn's two sample photographs, stretched
-to the digits' range so that brightness does not give them away, and uniform noise.
+to the digits' range so that brightness does not give them away, and uniform noise. HEAT is the default: it reads the
+network's stages, and learns to tell its features from those of the training images, distorted.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .energies import create
 from .errors import InputError
 from .evaluation import Evaluation, compare, evaluate_scores
 from .features import Extractor, Features
+from .features.distortions import CONTRAST
 from .report import panels
 
 __all__ = ["Data", "Network", "Result", "load_data", "run", "train"]
@@ -146,6 +148,8 @@ class Result:
     samples: dict[str, int]
     accuracy: float
     evaluations: dict[str, Evaluation]
+    used: dict[str, float]
+    contrast: int
     outcomes: dict[str, str]
     false_alarms: float
     flagged: dict[str, float]
@@ -170,6 +174,8 @@ class Result:
             f"few samples: {n['train']} to train and fit, {n['calibration']} to calibrate, {n['test']} to test; "
             f"one seed ({self.seed}), so differences of a point or two mean nothing",
             f"network: {100 * self.accuracy:.1f} % of the ID test samples are classified correctly",
+            f"HEAT uses {', '.join(f'{name} ({weight:g})' for name, weight in self.used.items())}, weighted as in "
+            f"brackets, and {self.contrast} training images, each distorted in one of {len(CONTRAST)} ways",
             f"residuals: {', '.join(f'{name} {outcome}' for name, outcome in self.outcomes.items())}",
             f"false alarms: {100 * FPR:.1f} % asked for, {100 * self.false_alarms:.1f} % measured on the ID test set",
             f"flagged at this rate: {caught}",
@@ -180,8 +186,9 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
-        names = ("seed", "samples", "accuracy", "outcomes", "flagged", "reloaded_equal", "seconds")
+        names = ("seed", "samples", "accuracy", "used", "outcomes", "flagged", "reloaded_equal", "seconds")
         values = {name: getattr(self, name) for name in names}
+        values["contrast"] = {"samples": self.contrast, "kinds": list(CONTRAST)}
         values["environment"] = environment()
         values["false_alarms"] = {"asked": FPR, "measured": self.false_alarms}
         return values | {"evaluations": {label: e.to_dict() for label, e in self.evaluations.items()}}
@@ -204,7 +211,7 @@ def run(
         out: the folder.
         seed: of the split, the network and the detector.
         say: is told what happens.
-        detector: unfitted; None is the default, ``HEAT(seed=seed)``.
+        detector: unfitted, with residuals; None is the default, ``HEAT(seed=seed)``.
     """
     folder = prepare(Path(out))
     with one_thread():
@@ -230,14 +237,15 @@ def run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) 
     with torch.inference_mode():
         accuracy = float((model(data.test[0]).argmax(1) == data.test[1]).float().mean())
 
-    say("extracting features")
-    extractor = Extractor(model)
+    say("extracting features, of the training images also distorted")
+    extractor = Extractor(model, layers="stages")
     fitting, calibration, test = (features_of(extractor, *part) for part in (data.train, data.calibration, data.test))
     ood = {name: features_of(extractor, images) for name, images in data.ood.items()}
+    contrast = extractor.contrast(loader_of(data.train[0]), seed=seed, progress=False)
 
     say("fitting HEAT")
-    detector.fit(fitting).calibrate(calibration)
-    plain = HEAT(seed=seed, residual=None).fit(fitting)
+    detector.fit(fitting, contrast).calibrate(calibration)
+    plain = HEAT(**{**detector.settings, "residual": None}).fit(fitting)
     softmax = create("msp").fit(fitting)
 
     say("evaluating")
@@ -246,7 +254,6 @@ def run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) 
     scores = {"MSP": {name: softmax.score(features) for name, features in sets.items()}}
     for prior in detector.used:
         scores[f"prior {prior}"] = {name: found[f"prior/{prior}"] for name, found in terms.items()}
-        scores[f"  corrected {prior}"] = {name: found[f"hybrid/{prior}"] for name, found in terms.items()}
     scores["priors composed, no residual"] = {name: plain.score(features) for name, features in sets.items()}
     scores["HEAT"] = {name: found["score"] for name, found in terms.items()}
     evaluations = {label: evaluate_scores(found[""], without_id(found), seed=seed) for label, found in scores.items()}
@@ -258,6 +265,8 @@ def run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) 
         samples={"train": len(fitting), "calibration": len(calibration), "test": len(test)}
         | {n: len(f) for n, f in ood.items()},
         accuracy=accuracy,
+        used=dict(zip(detector.used, detector.shares or [1.0] * len(detector.used), strict=True)),
+        contrast=len(contrast),
         evaluations=evaluations,
         outcomes=detector.outcomes,
         false_alarms=float(detector.predict(test, FPR).float().mean()),
@@ -289,8 +298,11 @@ def prepare(folder: Path) -> Path:
 
 
 def features_of(extractor: Extractor, images: Tensor, labels: Tensor | None = None) -> Features:
-    data = TensorDataset(images) if labels is None else TensorDataset(images, labels)
-    return extractor.extract(DataLoader(data, batch_size=256), progress=False)
+    return extractor.extract(loader_of(images, labels), progress=False)
+
+
+def loader_of(images: Tensor, labels: Tensor | None = None) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(images) if labels is None else TensorDataset(images, labels), batch_size=256)
 
 
 def without_id(scores: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -21,17 +21,18 @@ from .energies.composition import check_weights
 from .energies.inputs import columns_of
 from .energies.registry import CLASSES, create_prior
 from .energies.storage import VALUES
-from .errors import InputError, NotFittedError
+from .errors import InputError, NotFittedError, Notice
 from .features import Array, Features
 from .features.features import check_same_model
 from .presets import paper_settings
 from .progress import Bars, progress_bars
+from .recipe import AUTO, Residuals, default_priors, default_residual, holds
 from .residual import Checkpoint, Hybrid, Residual
 
 __all__ = ["HEAT"]
 
-DEFAULT_PRIORS = ("gmm", "gmm-std", "energy")
-DEFAULT_RESIDUAL = Residual()
+READS = ("avg", "std", "logits")
+"""What the default reads of the last layer, if it is there."""
 FEW = 20
 """Below this many samples nothing is held out."""
 
@@ -44,11 +45,14 @@ class HEAT(Energy):
         E^β = \frac1β \log \frac1K \sum_k \exp\left(β\, \frac{E_k^h - m_k}{s_k}\right)
 
     Args:
-        priors: names (``gmm``, ``gmm-std``, ``energy``, ``gmm-joint@layer3``, …) or unfitted energies. What the
-            features lack, the default does without.
-        weights: one a prior; None weighs alike.
+        priors: names (``gmm``, ``gmm-std``, ``energy``, ``gmm-joint@layer3``, …) or unfitted energies. None takes the
+            energy of the logits, the class mixture against one Gaussian, and a Gaussian mixture for each layer that
+            the features have; what they lack, it does without, and says so.
+        weights: one a prior; None weighs alike, and the default's priors by docs/beyond.md.
         beta: 0 is the mean of the standardised energies, -1 a mixture, the infinities maximum and minimum.
         residual: the correction's settings; None composes the priors uncorrected; a mapping gives each prior its own.
+            ``"auto"`` trains one residual of everything against contrast, where ``fit`` is given some; else one of
+            each prior that was named, and of the default priors the energy's alone.
         seed: of the split, the residuals' initial weights and all sampling.
         holdout: share of the samples held out of the fit, for standardising and for watching the residuals.
         standardise: by the ``held-out`` samples, or by the ``training`` samples as the paper does.
@@ -67,10 +71,10 @@ class HEAT(Energy):
 
     def __init__(
         self,
-        priors: Sequence[str | Energy] = DEFAULT_PRIORS,
+        priors: Sequence[str | Energy] | None = None,
         weights: Sequence[float] | None = None,
         beta: float = 0.0,
-        residual: Residual | Mapping[str, Residual | None] | None = DEFAULT_RESIDUAL,
+        residual: Residuals | str = AUTO,
         seed: int = 0,
         holdout: float = 0.1,
         standardise: str = "held-out",
@@ -79,11 +83,13 @@ class HEAT(Energy):
         self.priors, self.weights, self.beta, self.residual, self.seed = priors, weights, beta, residual, seed
         self.holdout, self.standardise = holdout, standardise
         self.used: tuple[str, ...] = ()
+        self.shares: tuple[float, ...] | None = None
+        self.corrected: Residuals = None
         self.inner: Composition | Hybrid | None = None
 
     @classmethod
-    def paper(cls, name: str, **changes: Any) -> Self:
-        """The paper's own settings for ``cifar10``, ``cifar100`` or ``imagenet``; keyword arguments change them.
+    def paper(cls, name: str = "cifar10", **changes: Any) -> Self:
+        """The paper's method with its settings for ``cifar10``, ``cifar100`` or ``imagenet``; arguments change them.
 
         Example:
             >>> HEAT.paper("cifar10", seed=1).standardise
@@ -97,11 +103,18 @@ class HEAT(Energy):
     def reads(self) -> tuple[str, ...]:
         if self.inner is not None:
             return self.inner.reads
+        if self.priors is None:
+            return READS
         return tuple(dict.fromkeys(c for p in self.priors for c in columns_of(unfitted(p))))
 
     @property
     def learns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(c for p in self.priors if name_of(p) in self.used for c in unfitted(p).learns))
+        return tuple(dict.fromkeys(c for p in self.chosen for c in unfitted(p).learns))
+
+    @property
+    def chosen(self) -> list[str | Energy]:
+        """The priors that are used, as given; those of the default by their names."""
+        return list(self.used) if self.priors is None else [p for p in self.priors if name_of(p) in self.used]
 
     @property
     def fitted(self) -> bool:
@@ -153,11 +166,14 @@ class HEAT(Energy):
             device: where to train and to score; None is where the features are.
         """
         self.check(features, contrast)
-        self.used = self.choose(features)
+        lacking = self.choose(features, contrast)
+        fitting, held = self.split(features)
+        lacking += self.drop_unsupported(fitting, held)
+        if lacking:
+            warnings.warn(Notice(self.account(lacking)), stacklevel=2)
         self.assemble()
         self.begin(features)
         composition = self.composition
-        fitting, held = self.split(features)
         identity = self.identity(features, contrast)
         with progress_bars(progress) as bars:
             for name, part in composition.members.items():
@@ -187,8 +203,12 @@ class HEAT(Energy):
                 )
         if isinstance(self.priors, str):
             raise InputError(f"priors is a sequence: write priors=({self.priors!r},).")
-        if not self.priors:
-            raise InputError(f"HEAT needs at least one prior. The default is {DEFAULT_PRIORS}.")
+        if self.priors is not None and not self.priors:
+            raise InputError("HEAT needs at least one prior. Leave out priors for the default.")
+        if self.priors is None and self.weights is not None:
+            raise InputError("weights are for priors that are named: pass both, or neither.")
+        if isinstance(self.residual, str) and self.residual != AUTO:
+            raise InputError(f"residual is Residual(…), a mapping, None or {AUTO!r}, not {self.residual!r}.")
         if not 0 <= self.holdout < 1:
             raise InputError(f"holdout is a share, at least 0 and below 1, not {self.holdout}.")
         if self.standardise not in ("held-out", "training"):
@@ -200,50 +220,79 @@ class HEAT(Energy):
         if len(features) < 2:
             raise InputError(f"HEAT cannot be fitted to {len(features)} sample: pass at least two, better thousands.")
         if isinstance(self.residual, Mapping):
-            unknown = set(self.residual) - {name_of(p) for p in self.priors}
+            unknown = set(self.residual) - {name_of(p) for p in self.priors or self.residual}
             if unknown:
                 raise InputError(f"residual names {', '.join(sorted(unknown))}, which is not among the priors.")
             if any(settings is not None and settings.joint for settings in self.residual.values()):
                 raise InputError("A joint residual stands for all priors. Write residual=Residual(joint=True, …).")
         for settings in self.residual.values() if isinstance(self.residual, Mapping) else [self.residual]:
-            if settings is not None:
+            if isinstance(settings, Residual):
                 settings.check()
 
-    def choose(self, features: Features) -> tuple[str, ...]:
-        """The priors that the features allow: all that are named, and of the default those that can be had."""
-        names = [name_of(p) for p in self.priors]
+    def choose(self, features: Features, contrast: Features | None) -> list[str]:
+        """Settle which priors are used, how they are weighed, which are corrected; returns what the default lacks."""
+        auto, lacking = isinstance(self.residual, str), list[str]()
+        if self.priors is None:
+            recipe = default_priors(features)
+            self.used, self.shares, lacking = recipe.priors, recipe.weights, [*recipe.lacking]
+            if auto and contrast is None:
+                lacking.append("no contrast")
+        else:
+            self.used = self.named(features)
+            self.shares = None if self.weights is None else tuple(map(float, self.weights))
+        given = self.residual
+        self.corrected = default_residual(self.priors, self.used, contrast is not None) if auto else given  # type: ignore[assignment]
+        if isinstance(self.corrected, Mapping) and (strange := set(self.corrected) - set(self.used)):
+            raise InputError(f"residual names {', '.join(sorted(strange))}, which is not among {', '.join(self.used)}.")
+        return lacking
+
+    def drop_unsupported(self, fitting: Features, held: Features) -> list[str]:
+        """Leave out the default's relative energy where ID data does not support it; returns what to say."""
+        found = [n for n in self.used if self.priors is None and n.startswith("relative") and len(self.used) > 1]
+        dropped = [name for name in found if not holds(name, fitting, held)]
+        weights = dict(zip(self.used, self.shares or (), strict=bool(self.shares)))
+        self.used = tuple(name for name in self.used if name not in dropped)
+        self.shares = tuple(weights[name] for name in self.used) if self.shares else None
+        return [f"no support for {name} among the classes" for name in dropped]
+
+    def account(self, lacking: Sequence[str]) -> str:
+        """One sentence on what the default is made of here."""
+        if isinstance(self.corrected, Residual):
+            how = "corrected as a whole" if self.corrected.joint else "each corrected"
+        else:
+            single = [name for name, settings in (self.corrected or {}).items() if settings is not None]
+            how = f"{', '.join(single) or 'nothing'} corrected"
+        return f"HEAT uses {', '.join(self.used)}, {how}; there is {', '.join(lacking)}."
+
+    def named(self, features: Features) -> tuple[str, ...]:
+        """The names of the priors that were asked for, if the features have what they read."""
+        priors = self.priors or ()
+        names = [name_of(p) for p in priors]
         if len(set(names)) < len(names):
             raise InputError(
                 f"Each prior may stand once; priors are {names}. Use weights to count one more than the others."
             )
-        parts = dict(zip(names, map(unfitted, self.priors), strict=True))
+        parts = dict(zip(names, map(unfitted, priors), strict=True))
         needs = {n: (*columns_of(part), *part.learns) for n, part in parts.items()}
         lacking = {n: [c for c in reads if c not in features.available] for n, reads in needs.items()}
-        usable = tuple(n for n in names if not lacking[n])
-        if len(usable) < len(names):
-            missing = {n: columns for n, columns in lacking.items() if columns}
+        missing = {n: columns for n, columns in lacking.items() if columns}
+        if missing:
+            usable = tuple(n for n in names if n not in missing)
             text = "; ".join(f"{n} reads {', '.join(columns)}" for n, columns in missing.items())
-            if tuple(self.priors) != DEFAULT_PRIORS or not usable or self.weights is not None:
-                raise InputError(
-                    f"Some priors cannot be had from {features!r}: {text}. Extract what is missing, or name the priors "
-                    f"that there are features for{': priors=' + repr(usable) if usable else ''}."
-                )
-            warnings.warn(
-                f"HEAT uses {', '.join(usable)} and does without the rest: {text}, missing from {features!r}.",
-                stacklevel=3,
+            raise InputError(
+                f"Some priors cannot be had from {features!r}: {text}. Extract what is missing, or name the priors "
+                f"that there are features for{': priors=' + repr(usable) if usable else ''}."
             )
-        check_weights(self.weights, len(usable))
-        return usable
+        check_weights(self.weights, len(names))
+        return tuple(names)
 
     def assemble(self) -> None:
         """The unfitted parts, as the settings and the chosen priors say."""
-        joint = isinstance(self.residual, Residual) and self.residual.joint
+        joint = isinstance(self.corrected, Residual) and self.corrected.joint
         members: dict[str, Energy] = {}
-        for given in self.priors:
+        for given in self.chosen:
             name = name_of(given)
-            if name not in self.used:
-                continue
-            settings = self.residual.get(name) if isinstance(self.residual, Mapping) else self.residual
+            settings = self.corrected.get(name) if isinstance(self.corrected, Mapping) else self.corrected
             own = None if joint else settings
             prior = unfitted(given)
             if own is not None and not isinstance(prior, Prior):
@@ -252,10 +301,10 @@ class HEAT(Energy):
                 )
             members[name] = prior if own is None else Hybrid(prior, own, seed_of(self.seed, name))
         share_features(members)
-        composition = Composition(members, self.beta, self.weights)
+        composition = Composition(members, self.beta, self.shares)
         self.inner = composition
-        if joint and isinstance(self.residual, Residual):
-            self.inner = Hybrid(composition, self.residual, seed_of(self.seed, "joint"))
+        if joint and isinstance(self.corrected, Residual):
+            self.inner = Hybrid(composition, self.corrected, seed_of(self.seed, "joint"))
 
     def split(self, features: Features) -> tuple[Features, Features]:
         """A view of the samples to fit and a view of those held out, by the seed; each class keeps a sample to fit."""
@@ -295,7 +344,7 @@ class HEAT(Energy):
 
     def identity(self, features: Features, contrast: Features | None) -> str:
         """What a fit is made of, for its checkpoints: settings, and a look at the samples."""
-        digest = hashlib.sha256(repr(self.settings).encode())
+        digest = hashlib.sha256(repr((self.settings, self.used, self.shares, self.corrected)).encode())
         for part in (features, contrast):
             digest.update(repr(part).encode())
             if part is not None:
@@ -344,10 +393,14 @@ class HEAT(Energy):
     # Saving
 
     def facts(self) -> dict[str, Any]:
-        return {"used": list(self.used)}
+        weights = self.shares if self.priors is None else None
+        return {"used": self.used, "weights": weights, "residual": self.corrected if self.residual == AUTO else None}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.used = tuple(facts["used"])
+        self.shares = facts["weights"] if self.priors is None else self.weights  # type: ignore[assignment]
+        self.corrected = facts["residual"] if isinstance(self.residual, str) else self.residual
+        check_weights(self.shares, len(self.used))
         self.assemble()
 
 
@@ -380,6 +433,6 @@ def seed_of(seed: int, name: str) -> int:
     return int(np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)[0])
 
 
-register("heat", HEAT, ("avg", "std", "logits"), False, "this library's method")
+register("heat", HEAT, READS, False, "this library's method")
 CLASSES[Hybrid.name] = Hybrid
 VALUES["Residual"] = Residual

@@ -1,6 +1,6 @@
 """What the library raises: each error says the cause, then what the reader can do."""
 
-__all__ = ["FormatError", "HeatError", "InputError", "NotFittedError"]
+__all__ = ["FormatError", "HeatError", "InputError", "NotFittedError", "Notice"]
 
 
 class HeatError(Exception):
@@ -17,3 +17,7 @@ class NotFittedError(HeatError, RuntimeError):
 
 class FormatError(HeatError, ValueError):
     """A file that is damaged, incomplete, foreign, or of a newer version."""
+
+
+class Notice(Warning):
+    """What a default did without: nothing is wrong, but there could be more."""

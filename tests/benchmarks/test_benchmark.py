@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
 
+import quick
 from heat_ood import Extractor, Features, InputError, create, evaluate
 from heat_ood.benchmarks.benchmark import ALL_EXPERIMENTS, command, run_benchmark
-from heat_ood.benchmarks.prepare import prepare
+from heat_ood.benchmarks.prepare import prepare, prepare_stored, preset_of
 from heat_ood.benchmarks.results import Results
-from heat_ood.benchmarks.suites import Suite, suite
+from heat_ood.benchmarks.runner import look_at
+from heat_ood.benchmarks.suites import Contrast, Suite, suite, suites
+from heat_ood.features.distortions import CONTRAST
+from heat_ood.presets import PRESETS
 
 SUITE = """
 title = "small images"
@@ -27,6 +35,7 @@ test = { reader = "npz", path = "test.npz" }
 [backbone]
 title = "a small network"
 model = "tiny_model_of_benchmark:small"
+layers = ["1"]
 
 [backbone.preprocessing]
 mean = [0.5, 0.5, 0.5]
@@ -55,7 +64,8 @@ import torch
 from torch import nn
 
 def small():
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+    first, second = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 8, 3)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
 """
 FAST = ("msp", "gmm", "energy")
 
@@ -105,7 +115,9 @@ def test_rows_are_those_of_the_library_by_hand(small: Suite, place: Path, tmp_pa
     entry = next(e for e in found.entries if e.name == "msp")
     assert entry.runs[0].evaluation["dark"].auroc == pytest.approx(expected["ood"].auroc, abs=1e-6)
     assert found.groups == {"near": ("dark",), "far": ("photos",)}
-    assert found.about["samples"] == {"train": 120, "calibration": 20, "test": 40, "dark": 30, "photos": 25}
+    sets = {"train": 120, "contrast": 120, "calibration": 20, "test": 40, "dark": 30, "photos": 25}
+    assert found.about["samples"] == sets
+    assert found.about["contrast"] == {"kinds": list(CONTRAST), "seed": 0}
     assert 0 <= found.about["model"]["accuracy"] <= 1
 
 
@@ -131,6 +143,65 @@ def test_features_are_made_once(small: Suite, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(Extractor, "forward", lambda *_: pytest.fail("the backbone runs again"))
     again = prepare(small, cache=tmp_path)
     assert torch.equal(first.data.test.avg, again.data.test.avg)
+    assert torch.equal(first.data.contrast.avg, again.data.contrast.avg)
+
+
+def test_contrast_is_what_the_suite_says(small: Suite, place: Path, tmp_path: Path) -> None:
+    few = replace(small, contrast=Contrast(("noise", "blur"), samples=50, seed=3))
+    found = prepare(few, cache=tmp_path).data.contrast
+    with np.load(place / "train.npz") as file:
+        x = (torch.from_numpy(file["images"]).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25
+    extractor = Extractor(small.backbone.load(place), small.backbone.layers)
+    loader = DataLoader(TensorDataset(x), batch_size=64)
+    expected = extractor.contrast(loader, kinds=("noise", "blur"), samples=50, seed=3)
+    assert found.labels.tolist() == expected.labels.tolist()
+    torch.testing.assert_close(found.layers["1"].std, expected.layers["1"].std, rtol=1e-4, atol=1e-5)
+
+
+def test_other_contrast_is_kept_apart(small: Suite, tmp_path: Path) -> None:
+    forms = [Contrast(), Contrast(("noise",)), Contrast(samples=50), Contrast(seed=1)]
+    made = [prepare(replace(small, contrast=form), cache=tmp_path).data.contrast for form in forms]
+    made.append(prepare(small, cache=tmp_path, batch_size=50).data.contrast)  # images mix within a batch
+    folder = tmp_path / small.name / "features"
+    assert len(list(folder.glob("contrast-*"))) == len({look_at(features) for features in made}) == 5
+    assert len(list(folder.glob("train-*"))) == 1
+
+
+def test_an_interrupted_contrast_goes_on(small: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = prepare(small, cache=tmp_path / "whole", batch_size=20)
+    prepare(replace(small, contrast=None), cache=tmp_path / "parts", batch_size=20)
+    forward, calls = Extractor.forward, []
+
+    def stop(self: Extractor, *given: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return forward(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Extractor, "forward", stop)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(small, cache=tmp_path / "parts", batch_size=20)
+    said: list[str] = []
+    again = prepare(small, cache=tmp_path / "parts", batch_size=20, say=said.append)
+    assert not said, "it goes on"
+    for key, column in whole.data.contrast.columns.items():
+        assert torch.equal(column, again.data.contrast.columns[key]), key
+
+
+@pytest.mark.filterwarnings("ignore::heat_ood.errors.Notice")
+def test_without_contrast_nothing_is_distorted(small: Suite, tmp_path: Path) -> None:
+    said: list[str] = []
+    ready = prepare(small, cache=tmp_path, say=said.append)
+    assert said[-1] == "features of contrast: 120 distorted images"
+    assert ready.data.contrast is not None
+    said.clear()
+    without = replace(small, contrast=None)
+    assert prepare(without, cache=tmp_path / "other", say=said.append).data.contrast is None
+    assert not any("contrast" in line for line in said)
+    found = run_benchmark(without, methods=("heat",), seeds=(0,), cache=tmp_path / "other")
+    assert "contrast" not in found.about
+    assert found.entries[0].settings["contrast"] is None
 
 
 def test_images_go_with_their_features(small: Suite, tmp_path: Path) -> None:
@@ -144,17 +215,22 @@ def test_from_stored_features(small: Suite, place: Path, tmp_path: Path) -> None
     ready = prepare(small, cache=tmp_path / "cache").data
     whole = run_benchmark(small, methods=FAST, seeds=(0,), cache=tmp_path / "cache")
     extractor = ready.extractor
+    ready.contrast.save(tmp_path / "features" / "contrast")
     for name in ("train", "test", "dark"):
         with np.load(place / f"{name}.npz") as file:
             pixels, labels = file["images"], file.get("labels")
         x = (torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25
         batch = x if labels is None else (x, torch.from_numpy(labels))
         extractor.extract([batch], tmp_path / "features" / name)
+    assert torch.equal(prepare_stored(small, tmp_path / "features").data.contrast.avg, ready.contrast.avg)
+    assert prepare_stored(replace(small, contrast=None), tmp_path / "features").data.contrast is None
     found = run_benchmark(small, methods=FAST, seeds=(0,), features=tmp_path / "features", cache=tmp_path / "other")
     assert [m.name for m in found.missing] == ["photos"]
     for one, other in zip(found.entries, whole.entries, strict=True):
         a, b = (e.runs[0].evaluation["dark"].auroc for e in (one, other))
         assert a == pytest.approx(b, abs=1e-6)
+    shutil.rmtree(tmp_path / "features" / "contrast")
+    assert prepare_stored(small, tmp_path / "features").data.contrast is None
     with pytest.raises(InputError, match="no stored features of the ID set"):
         run_benchmark(small, features=tmp_path / "nowhere", cache=tmp_path)
 
@@ -163,8 +239,12 @@ def test_a_variant_with_other_priors_is_a_row_of_its_own(small: Suite, tmp_path:
     from heat_ood.benchmarks.benchmark import experiment_jobs
 
     data = prepare(small, cache=tmp_path).data
-    names = [job.name for job in experiment_jobs(small, "main", data, None)]
+    jobs = experiment_jobs(small, "main", data, None)
+    names = [job.name for job in jobs]
     assert names[-1] == "HEAT with dice"
+    assert jobs[-1].settings["priors"] == ("gmm", "dice")
+    assert jobs[-1].settings["residual"] == quick.FAST
+    assert jobs[-1].settings["contrast"] is None
     assert "gram" in names
     assert "odin" in names
     assert "ensemble" not in names
@@ -174,7 +254,8 @@ def test_cost_and_pictures(small: Suite, tmp_path: Path) -> None:
     costs = run_benchmark(small, "cost", cache=tmp_path).costs
     by_name = {cost.name: cost for cost in costs if not cost.name.endswith("(paper)")}
     assert len(by_name) < len(costs), "the paper's numbers stand beside ours"
-    assert {"backbone", "gmm", "gmm-std", "energy", "ebm", "HEAT", "ensemble of 5"} == set(by_name)
+    ours = {"energy", "relative-gmm-joint", "gmm-joint@1", "gmm-joint"}
+    assert {"backbone", "gmm", "gmm-std", *ours, "ebm", "HEAT", "ensemble of 5"} == set(by_name)
     assert by_name["ensemble of 5"].milliseconds == pytest.approx(5 * by_name["backbone"].milliseconds)
     assert by_name["HEAT"].milliseconds > by_name["backbone"].milliseconds
 
@@ -202,6 +283,12 @@ def test_bad_arguments_are_named(small: Suite, tmp_path: Path) -> None:
     assert set(ALL_EXPERIMENTS) == {
         *("main", "correction", "residual", "composition", "lambda", "beta", "low-data", "cost", "qualitative")
     }
+
+
+def test_every_suite_has_settings_of_the_paper() -> None:
+    found = {name: preset_of(s.id.name) for name, s in suites().items()}
+    assert set(found.values()) == set(PRESETS)
+    assert all(("imagenet" in name) == (preset == "imagenet") for name, preset in found.items())
 
 
 @pytest.mark.parametrize("program", ["/usr/bin/heat-ood", "/work/heat_ood/cli/__main__.py"])

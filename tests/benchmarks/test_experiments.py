@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,12 @@ import torch
 
 from heat_ood import HEAT, Features, InputError, create
 from heat_ood.benchmarks import experiments
-from heat_ood.benchmarks.experiments import BETAS, EXPERIMENTS, FULL, LAMBDAS, PLAIN, SHARES, jobs_of, usable_methods
+from heat_ood.benchmarks.experiments import BETAS, EXPERIMENTS, LAMBDAS, SHARES, jobs_of, usable_methods
+from heat_ood.benchmarks.forms import CORRECTED, FULL, PLAIN, forms, usual_forms
 from heat_ood.benchmarks.jobs import Data, Job, split
+from heat_ood.recipe import PAPER_PRIORS
 from method_data import BEYOND, CASES, samples
+from quick import FAST
 
 pytestmark = [
     pytest.mark.usefixtures("quick"),
@@ -58,7 +62,8 @@ def test_an_unknown_experiment_is_named(data: Data) -> None:
 
 def test_main_has_all_methods_that_features_allow_and_heat_beside_the_plain_composition(data: Data) -> None:
     names = usable_methods(data)
-    assert set(names) == {*CASES, PLAIN, FULL} - {*BEYOND, "heat"}
+    assert set(names) == {*CASES, *usual_forms(data)} - {*BEYOND, "heat"}
+    assert len(set(names)) == len(names)
     bare = Data(Features(avg=data.train.avg), data.calibration, data.test, data.ood)
     assert set(usable_methods(bare)) < set(names)
     assert "energy" not in usable_methods(bare)
@@ -67,6 +72,8 @@ def test_main_has_all_methods_that_features_allow_and_heat_beside_the_plain_comp
 
 def test_chosen_methods_are_checked(data: Data) -> None:
     assert [job.name for job in jobs_of("main", data, ("gmm", "heat"))] == ["gmm", FULL, PLAIN]
+    chosen = ("heat-paper", "HEAT.paper()", "HEAT", "heat", "HEAT, no contrast")
+    assert usable_methods(data, chosen) == ["HEAT.paper()", "HEAT", "HEAT, no contrast"]
     with pytest.raises(InputError, match="no method 'nonsense'"):
         jobs_of("main", data, ("nonsense",))
 
@@ -81,13 +88,6 @@ def test_a_method_is_fitted_to_nine_tenths_and_scores_all_sets(data: Data, tmp_p
     assert len(split(data.train, 3)) == 270
 
 
-def test_heat_and_the_plain_composition(data: Data, tmp_path: Path) -> None:
-    for title, detector in ((PLAIN, HEAT(residual=None, seed=1)), (FULL, HEAT(seed=1))):
-        (job,) = [job for job in jobs_of("main", data, ()) if job.name == title]
-        found = run(job, data, tmp_path / title, seed=1)[title]
-        np.testing.assert_allclose(found["far"], detector.fit(data.train).score(data.ood["far"]), rtol=1e-5)
-
-
 def test_correction_shows_each_prior_and_its_corrected_form(data: Data, tmp_path: Path) -> None:
     jobs = own_jobs("correction", data, ("energy", "msp", "dice"))
     assert [[line.name for line in job.lines] for job in jobs] == [
@@ -95,7 +95,7 @@ def test_correction_shows_each_prior_and_its_corrected_form(data: Data, tmp_path
         ["dice", "dice, corrected"],
     ]
     found = run(jobs[0], data, tmp_path)
-    terms = HEAT(("energy",), seed=0).fit(data.train).energies(data.test)
+    terms = HEAT(("energy",), residual=FAST).fit(data.train).energies(data.test)
     np.testing.assert_allclose(found["energy"]["test"], terms["prior/energy"], rtol=1e-5)
     np.testing.assert_allclose(found["energy, corrected"]["test"], terms["hybrid/energy"], rtol=1e-5)
 
@@ -111,7 +111,7 @@ def test_composition_has_all_subsets(data: Data, tmp_path: Path, number: int) ->
     title = ("uncorrected", "corrected")[number]
     found = run(job, data, tmp_path)
     assert len(found) == 7
-    whole = HEAT(residual=None) if number == 0 else HEAT()
+    whole = HEAT(PAPER_PRIORS, residual=(None, FAST)[number])
     expected = whole.fit(data.train).score(data.test)
     np.testing.assert_allclose(found[f"gmm + gmm-std + energy, {title}"]["test"], expected, rtol=1e-4, atol=1e-5)
     parts = [found[f"{name}, {title}"]["test"] for name in ("gmm", "energy")]
@@ -124,7 +124,7 @@ def test_beta_is_one_fit_composed_in_many_ways(data: Data, tmp_path: Path) -> No
     assert [line.x for line in job.lines] == list(BETAS)
     assert {-math.inf, -1.0, 0.0, math.inf} <= set(BETAS)
     for b in (-math.inf, -1.0, 0.0, math.inf):
-        expected = HEAT(beta=b).fit(data.train).score(data.test)
+        expected = HEAT(PAPER_PRIORS, residual=FAST, beta=b).fit(data.train).score(data.test)
         np.testing.assert_allclose(found[f"β = {b:g}"]["test"], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -148,3 +148,22 @@ def test_low_data_takes_a_share_of_each_class(data: Data, tmp_path: Path) -> Non
     assert not np.array_equal(rows, experiments.stratified(data.train, 0.1, seed=3))
     found = run(jobs[0], data, tmp_path)
     assert list(found) == ["gmm, 1 %"]
+    assert jobs[-1].lines[0].name == f"{CORRECTED}, 100 %"
+    last = run(jobs[-1], data, tmp_path)[f"{CORRECTED}, 100 %"]
+    expected = HEAT(PAPER_PRIORS, residual=FAST).fit(data.train).score(data.test)
+    np.testing.assert_allclose(last["test"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_papers_experiments_are_about_its_priors_and_know_no_contrast(data: Data) -> None:
+    contrasted = replace(data, contrast=samples(30, seed=4))
+    for name in ("composition", "beta", "lambda", "low-data", "correction", "residual"):
+        for job in own_jobs(name, contrasted, ("gmm", "energy") if name == "correction" else None):
+            assert job.settings.get("contrast") is None
+            assert set(job.settings.get("priors") or ()) <= set(PAPER_PRIORS)
+
+
+def test_what_features_lack_the_papers_experiments_do_without(data: Data, tmp_path: Path) -> None:
+    bare = Data(*(part.only(("avg", "logits")) for part in (data.train, data.calibration, data.test)), data.ood)
+    job, _ = own_jobs("composition", bare)
+    assert list(run(job, bare, tmp_path)) == [f"{c}, uncorrected" for c in ("gmm", "energy", "gmm + energy")]
+    assert forms(bare)[CORRECTED].settings["priors"] == ("gmm", "energy")

@@ -47,7 +47,7 @@ def table(found: list[Entry]) -> list[object]:
 
 
 def test_rows_are_what_evaluate_says(data: Data, tmp_path: Path) -> None:
-    jobs = [job_of(name) for name in METHODS]
+    jobs = [job_of(name, data) for name in METHODS]
     found = entries(jobs, run_jobs(data, jobs, (0,), tmp_path))
     assert [e.name for e in found] == list(METHODS)
     expected = evaluate(create("msp"), data.test, data.ood)
@@ -60,7 +60,7 @@ def test_rows_are_what_evaluate_says(data: Data, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stop", range(6))
 def test_interrupted_anywhere_it_goes_on_and_ends_the_same(data: Data, tmp_path: Path, stop: int) -> None:
-    jobs, calls = [job_of(name) for name in METHODS], Counter[tuple[str, int]]()
+    jobs, calls = [job_of(name, data) for name in METHODS], Counter[tuple[str, int]]()
     whole = entries(jobs, run_jobs(data, jobs, (0, 1), tmp_path / "whole"))
     with pytest.raises(KeyboardInterrupt):
         run_jobs(data, counted(jobs, calls, stop), (0, 1), tmp_path / "parts")
@@ -71,7 +71,7 @@ def test_interrupted_anywhere_it_goes_on_and_ends_the_same(data: Data, tmp_path:
 
 
 def test_a_result_that_cannot_be_read_is_made_again(data: Data, tmp_path: Path) -> None:
-    jobs, calls = [job_of("msp")], Counter[tuple[str, int]]()
+    jobs, calls = [job_of("msp", data)], Counter[tuple[str, int]]()
     first = entries(jobs, run_jobs(data, jobs, (0,), tmp_path))
     (file,) = (tmp_path / digest_of(data)).glob("*.npz")
     for damage in (b"", b"nonsense", file.read_bytes()[:-30]):
@@ -83,7 +83,7 @@ def test_a_result_that_cannot_be_read_is_made_again(data: Data, tmp_path: Path) 
 
 def test_other_data_or_settings_have_results_of_their_own(data: Data, tmp_path: Path) -> None:
     calls = Counter[tuple[str, int]]()
-    jobs = [job_of("gmm")]
+    jobs = [job_of("gmm", data)]
     others = replace(data, test=data.test[:-1])
     assert digest_of(others) != digest_of(data)
     for given in (data, others, data):
@@ -95,13 +95,13 @@ def test_other_data_or_settings_have_results_of_their_own(data: Data, tmp_path: 
 
 
 def test_what_is_the_same_for_every_seed_runs_once(data: Data, tmp_path: Path) -> None:
-    jobs = [replace(job, once=job.name == "msp") for job in map(job_of, METHODS)]
+    jobs = [replace(job, once=job.name == "msp") for job in (job_of(name, data) for name in METHODS)]
     found = entries(jobs, run_jobs(data, jobs, (0, 1, 2), tmp_path))
     assert {e.name: len(e.runs) for e in found} == {"msp": 1, "gmm": 3, "knn": 3}
 
 
 def test_it_reports_what_it_does_and_what_was_there(data: Data, tmp_path: Path) -> None:
-    jobs, said = [job_of(name) for name in METHODS], []
+    jobs, said = [job_of(name, data) for name in METHODS], []
     for _ in range(2):
         run_jobs(data, jobs, (4,), tmp_path, lambda *what: said.append(what))
     assert [what[:3] for what in said[:3]] == [(i + 1, 3, f"{m}, seed 4") for i, m in enumerate(METHODS)]

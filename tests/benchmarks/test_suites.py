@@ -18,9 +18,11 @@ from heat_ood import Extractor, demo, methods
 from heat_ood.benchmarks import shared
 from heat_ood.benchmarks.backbone import DATASETS
 from heat_ood.benchmarks.readers import READERS, MissingData, SetSpec, open_set
-from heat_ood.benchmarks.suites import Backbone, suite, suites
+from heat_ood.benchmarks.suites import Backbone, Contrast, suite, suites
 from heat_ood.errors import InputError
+from heat_ood.features.distortions import CONTRAST
 from heat_ood.images import Preprocessing
+from heat_ood.recipe import earlier_layers
 
 NEAR_TO_FAR = {"mid": ("lsun", "places"), "far": ("textures", "svhn")}
 LEADERBOARD = {"near": ("ssb-hard", "ninco"), "far": ("inaturalist", "textures", "openimage-o")}
@@ -90,6 +92,7 @@ def test_a_suite_is_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             assert caught.value.put.is_relative_to("/nowhere")
     for backbone in (found.backbone, *(v.backbone for v in found.variants if v.backbone)):
         assert isinstance(backbone.preprocessing, Preprocessing)
+        assert backbone.layers == "stages"
         assert backbone.get or name == "demo"
 
 
@@ -136,7 +139,9 @@ def test_the_demo_is_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.stack([images[i] for i in range(20)])  # type: ignore[misc]
     with torch.no_grad():
         torch.testing.assert_close(model(x), again(data.ood["digits 7–9"][:20]), rtol=1e-4, atol=1e-4)
-    assert Extractor(model)(x).avg.shape == (20, 64)  # type: ignore[union-attr]
+    features = Extractor(model, found.backbone.layers)(x)
+    assert features.avg.shape == (20, 64)  # type: ignore[union-attr]
+    assert earlier_layers(features) == ["stage2"]
 
 
 @pytest.mark.parametrize("name", ["shared-cifar10", "shared-cifar100"])
@@ -153,6 +158,7 @@ def test_the_shared_networks(data_dir: Path, name: str) -> None:
         assert torch.equal(x, nets.normalise(file["images"][list(images.rows)]))
     with torch.no_grad():
         logits = model(x)
+        assert earlier_layers(Extractor(model, found.backbone.layers)(x)) == ["stage1", "stage2", "stage3"]
         assert torch.equal(logits, nets.load(found.id.name)(x))
     if name == "shared-cifar100":
         assert (logits.argmax(1).numpy() == images.targets).mean() > 0.5
@@ -185,6 +191,13 @@ def test_a_suite_of_ones_own(tmp_path: Path) -> None:
     assert found.data_root() == tmp_path
     assert found.notes == ()
     assert found.variants == ()
+    assert found.contrast == Contrast(CONTRAST, 50_000, 0)
+
+
+def test_contrast_can_be_switched_off(tmp_path: Path) -> None:
+    text = MINE.replace('title = "mine"', 'title = "mine"\ncontrast = false')
+    assert suite(written(tmp_path, text)).contrast is None
+    assert all(found.contrast == Contrast() for found in suites().values())
 
 
 def test_everything_that_a_file_may_say(tmp_path: Path) -> None:
@@ -198,7 +211,7 @@ def test_everything_that_a_file_may_say(tmp_path: Path) -> None:
     )
     text += 'limit = 3\nget = "there"\ngroup = "far"\n\n[[variants]]\nname = "other"\ntitle = "another"\n'
     text += 'priors = ["gmm"]\nbackbone = { title = "b", model = "m:f", head = false, layers = "stages" }\n'
-    text += '\n[left_out]\ngram = "slow"\n'
+    text += '\n[left_out]\ngram = "slow"\n\n[contrast]\nkinds = ["noise", "mixup"]\nsamples = 70\nseed = 3\n'
     found = suite(written(tmp_path, text))
     assert found.data_root() == tmp_path / "images"
     assert found.id.calibration == SetSpec("things-calibration", "npz", "held.npz")
@@ -208,6 +221,7 @@ def test_everything_that_a_file_may_say(tmp_path: Path) -> None:
     assert found.groups == {"far": ("others",)}
     assert found.variants[0].backbone == Backbone("b", "m:f", head=False, layers="stages")
     assert found.left_out == {"gram": "slow"}
+    assert found.contrast == Contrast(("noise", "mixup"), 70, 3)
     assert found.notes == ("one", "two")
 
 
@@ -228,6 +242,13 @@ def test_everything_that_a_file_may_say(tmp_path: Path) -> None:
         ('reader = "folder", path = "test"', 'reader = "zip", path = "test"', "id.test: There is no reader 'zip'"),
         ('name = "others"', 'name = "a/b"', r"ood\[0\].name is 'a/b'\. Use letters"),
         ('name = "others"', 'name = "test"', "which is taken"),
+        ('name = "others"', 'name = "contrast"', "which is taken"),
+        ('title = "mine"', 'title = "mine"\ncontrast = true', r"contrast is true\. Give a table, false"),
+        ('title = "mine"', 'title = "mine"\ncontrast = 3', r"contrast is 3\. Give a table"),
+        ("[backbone]", '[contrast]\nkind = ["noise"]\n[backbone]', r"contrast\.kind is not a key\. Did you mean kinds"),
+        ("[backbone]", '[contrast]\nkinds = ["fog"]\n[backbone]', r"contrast: The kinds cannot be \('fog',\)"),
+        ("[backbone]", "[contrast]\nsamples = 0\n[backbone]", "contrast: samples is 0"),
+        ("[backbone]", "[contrast]\nseed = -1\n[backbone]", "contrast: samples is 50000 and seed -1"),
         ('path = "others"', 'path = "others"\nlimit = 1.5', r"ood\[0\].limit is 1.5\. Give a whole number"),
         ('[[ood]]\nname = "others"', '[ood]\nname = "others"', r"ood is \{"),
         ("[backbone]", "[backbon]", "backbone is missing"),
@@ -265,6 +286,7 @@ def test_an_example_in_the_docs_is_a_suite(tmp_path: Path, text: str) -> None:
     found = suite(written(tmp_path, text))
     assert found.ood
     assert found.backbone.preprocessing is not None
+    assert found.contrast == Contrast(), "it shows the defaults"
 
 
 def test_the_docs_have_an_example_and_every_reader_and_suite() -> None:

@@ -184,6 +184,7 @@ CONFIDENCES = ("msp", "max-logit", "energy", "dice", "react", "scale", "ash", "g
 NOTHING = {
     "ebm": "bounded, and unaware of where no negative was",
     "relative-gmm": "far from everything, both Gaussians fall alike",
+    "relative-gmm-joint": "the same",
     "kl-matching": "uniform probabilities may be nearest to a template",
     "openmax": "distances are those of the logits",
     "fdbd": "distances to the boundary are divided by that to the mean",
@@ -343,7 +344,7 @@ def test_features_that_are_not_finite_are_named(name: str) -> None:
     avg, std = odd.avg.clone(), odd.std.clone()
     avg[6], std[6] = math.nan, math.nan
     with pytest.raises(InputError, match=r"sample 6"):
-        ready(name).score(Features(avg, std, head=odd.head))
+        ready(name).score(Features(avg, std, head=odd.head, layers=odd.layers))
 
 
 @pytest.mark.parametrize("name", ["knn", "ssd", "vim-residual"])

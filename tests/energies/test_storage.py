@@ -32,6 +32,7 @@ from heat_ood import (
     NotFittedError,
     Residual,
     create,
+    recipe,
 )
 from heat_ood.energies import Composition, EnergyLogits, Flat, GaussianMixture, MaximumSoftmax, storage
 from heat_ood.residual import Hybrid
@@ -69,8 +70,17 @@ def quick(**changes: Any) -> Residual:
     return Residual(**(QUICK.to_dict() | changes))
 
 
+def default(contrast: Features | None = None) -> Energy:
+    """HEAT as it is made where nothing is said, with quick residuals."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "AGAINST_CONTRAST", quick(joint=True, contrast_share=1.0))
+        patch.setattr(recipe, "Residual", lambda: QUICK)
+        heat = HEAT().fit(data(), contrast, progress=False)
+    return heat.calibrate(data(150, seed=1))
+
+
 VARIANTS: dict[str, Callable[[], Energy]] = {
-    "heat": lambda: fitted(create("heat", residual=QUICK)),
+    "heat": lambda: fitted(create("heat", priors=THREE, residual=QUICK)),
     "proposals": lambda: fitted(EnergyLogits(proposals=True)),
     "ebm": lambda: fitted(create("ebm", residual=quick(steps=2))),
     "layer": lambda: fitted(create("gmm-joint@a.b", shrinkage=0.1, frequencies=True)),
@@ -81,20 +91,27 @@ VARIANTS: dict[str, Callable[[], Energy]] = {
     "hybrid": lambda: fitted(Hybrid(GaussianMixture(("std",)), QUICK, seed=5)),
     "heat one": lambda: fitted(HEAT(("gmm",), residual=QUICK)),
     "heat two": lambda: fitted(HEAT(["gmm", "gmm-std"], weights=[1.0, 2.0], residual=QUICK, beta=-1.0)),
-    "heat plain": lambda: fitted(HEAT(residual=None, beta=math.inf, standardise="training")),
-    "heat minimum": lambda: fitted(HEAT(residual=None, beta=-math.inf, weights=(1, 0, 2))),
-    "heat mapping": lambda: fitted(HEAT(residual={"gmm": QUICK, "energy": None, "gmm-std": quick(tied=True, depth=5)})),
-    "heat joint": lambda: fitted(HEAT(residual=quick(joint=True))),
+    "heat default": lambda: default(),
+    "heat contrast": lambda: default(data(100, seed=4)),
+    "heat each": lambda: fitted(HEAT(residual=QUICK)),
+    "heat plain": lambda: fitted(HEAT(THREE, residual=None, beta=math.inf, standardise="training")),
+    "heat minimum": lambda: fitted(HEAT(THREE, residual=None, beta=-math.inf, weights=(1, 0, 2))),
+    "heat mapping": lambda: fitted(
+        HEAT(THREE, residual={"gmm": QUICK, "energy": None, "gmm-std": quick(tied=True, depth=5)})
+    ),
+    "heat joint": lambda: fitted(HEAT(THREE, residual=quick(joint=True))),
     "heat joint one": lambda: fitted(HEAT(("gmm",), residual=quick(joint=True))),
     "heat layers": lambda: fitted(HEAT(("gmm@a.b", "gmm-std@a.b", "gmm-joint", "ebm"), residual=QUICK)),
-    "heat off": lambda: fitted(HEAT(residual=quick(lam=math.inf))),
-    "heat chains": lambda: fitted(HEAT(residual=quick(steps=2, start="persistent", whiten=False, noise=(0.1, 0.01)))),
+    "heat off": lambda: fitted(HEAT(THREE, residual=quick(lam=math.inf))),
+    "heat chains": lambda: fitted(
+        HEAT(THREE, residual=quick(steps=2, start="persistent", whiten=False, noise=(0.1, 0.01)))
+    ),
     "heat energies": lambda: fitted(HEAT((GaussianMixture(clusters=2), EnergyLogits(2.0)), residual=QUICK)),
     "heat contrastive": lambda: fitted(HEAT(residual=QUICK), bare("avg", "std")),
     "heat logits": lambda: fitted(HEAT(residual=QUICK), bare("logits")),
     "heat embeddings": lambda: fitted(HEAT(residual=QUICK), Features(avg=data().avg, fingerprint="model")),
-    "heat per class": lambda: fitted(HEAT(residual=QUICK), per_class=True),
-    "heat numpy": lambda: fitted(HEAT(weights=np.array([1.0, 2.0, 3.0]), beta=np.float32(0.5), residual=None)),
+    "heat per class": lambda: fitted(HEAT(THREE, residual=QUICK), per_class=True),
+    "heat numpy": lambda: fitted(HEAT(THREE, weights=np.array([1.0, 2.0, 3.0]), beta=np.float32(0.5), residual=None)),
     "heat double": lambda: fitted(HEAT(residual=QUICK), data(dtype=torch.float64)),
     "heat mixed": lambda: fitted(
         HEAT(residual=QUICK), Features(data(dtype=torch.float64).avg, data().std, labels=data().labels)
@@ -112,7 +129,7 @@ def made() -> dict[str, Energy]:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One calibrated HEAT with residuals, as files."""
     folder = tmp_path_factory.mktemp("saved") / "detector"
-    fitted(HEAT(residual=quick(steps=1)), per_class=True).save(folder)
+    fitted(HEAT(THREE, residual=quick(steps=1)), per_class=True).save(folder)
     return folder
 
 
@@ -216,6 +233,7 @@ def test_all_that_was_learned_comes_back(name: str, made: dict[str, Energy], tmp
     if isinstance(energy, HEAT):
         assert isinstance(loaded, HEAT)
         assert (loaded.log, loaded.outcomes, loaded.used) == (energy.log, energy.outcomes, energy.used)
+        assert (loaded.learns, loaded.corrected) == (energy.learns, energy.corrected)
         for term, value in energy.energies(test).items():
             assert torch.equal(loaded.energies(test)[term], value), term
     if energy.fingerprint is not None:
@@ -547,6 +565,59 @@ def test_a_network_of_absurd_size_is_not_built(copy: Path) -> None:
         (copy / "detector.json").write_bytes(before)
 
 
+def of_the_default(made: dict[str, Energy], folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """The default with contrast, as files, with other facts on what it is made of."""
+    made["heat contrast"].save(folder)
+
+    def signed(manifest: dict[str, Any]) -> None:
+        facts = dict(manifest["facts"][""]["$map"])
+        change(facts)
+        manifest["facts"][""] = {"$map": list(facts.items())}
+
+    sign(folder, signed)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda facts: facts["residual"]["settings"].update(hidden=10**6),
+        lambda facts: facts["residual"]["settings"].update(depth=10**9),
+        lambda facts: facts["residual"]["settings"].update(joint=False),
+        lambda facts: facts.update(residual=None),
+        lambda facts: facts.pop("residual"),
+        lambda facts: facts.pop("weights"),
+        lambda facts: facts.update(weights=facts["weights"][1:]),
+        lambda facts: facts.update(weights=[-1, *facts["weights"][1:]]),
+        lambda facts: facts.update(used=facts["used"][1:]),
+        lambda facts: facts.update(used=[*facts["used"][:-1], "gnn"]),
+        lambda facts: facts.update(used=[*facts["used"][:-1], "gmm-joint@elsewhere"]),
+    ],
+)
+def test_a_default_made_of_something_else_is_refused(
+    change: Callable[[dict[str, Any]], None], made: dict[str, Energy], tmp_path: Path
+) -> None:
+    with pytest.raises(FormatError, match="does not fit together"):
+        HEAT.load(of_the_default(made, tmp_path / "it", change))
+
+
+def test_the_file_says_what_the_default_is_made_of(made: dict[str, Energy], tmp_path: Path) -> None:
+    made["heat contrast"].save(tmp_path / "it")
+    facts = dict(storage.describe(tmp_path / "it")["facts"][""]["$map"])
+    assert facts["used"] == ["energy", "relative-gmm-joint", "gmm-joint@a.b", "gmm-joint"]
+    half = recipe.SHARES["densities"] / 2
+    assert facts["weights"] == [recipe.SHARES["energy"], recipe.SHARES["relative"], half, half]
+    assert facts["residual"]["settings"]["contrast_share"] == 1.0
+    loaded = HEAT.load(tmp_path / "it")
+    assert (loaded.priors, loaded.weights, loaded.residual) == (None, None, "auto")
+    assert loaded.shares == tuple(facts["weights"])
+
+
+def test_what_is_named_is_not_said_twice(saved: Path) -> None:
+    facts = dict(storage.describe(saved)["facts"][""]["$map"])
+    assert facts == {"used": list(THREE), "weights": None, "residual": None}
+
+
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
@@ -592,7 +663,7 @@ CHANGES: dict[str, Callable[[Tensor], Tensor | None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("name", ["heat", "joint", "logits"])
+@pytest.mark.parametrize("name", ["heat", "heat joint", "heat default", "heat contrast", "logits alone"])
 def test_tensors_that_do_not_fit_are_refused(
     name: str, change: str, tmp_path: Path, saved: Path, made: dict[str, Energy]
 ) -> None:
@@ -600,7 +671,7 @@ def test_tensors_that_do_not_fit_are_refused(
     if name == "heat":
         shutil.copytree(saved, folder)
     else:
-        made["heat joint" if name == "joint" else "logits alone"].save(folder)
+        made[name].save(folder)
     _, tensors = tensors_of(folder)
     for key, tensor in tensors.items():
         changed = CHANGES[change](tensor)

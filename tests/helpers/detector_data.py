@@ -9,7 +9,7 @@ import torch
 
 from heat_ood import HEAT, Features, Residual
 
-__all__ = ["QUICK", "THREE", "data", "fit", "pytestmark", "same"]
+__all__ = ["QUICK", "THREE", "Stop", "data", "fit", "pytestmark", "same"]
 
 QUICK = Residual(epochs=2, hidden=16, batch=64, lr=1e-3)
 THREE = ("gmm", "gmm-std", "energy")
@@ -43,3 +43,26 @@ def fit(*args: Any, on: Features | None = None, contrast: Features | None = None
 def same(a: HEAT, b: HEAT) -> bool:
     one, other = a.state_dict(), b.state_dict()
     return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+class Stop:
+    """Bars whose reports raise after some steps."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self, enabled: bool = True) -> Stop:
+        return self
+
+    def __enter__(self) -> Stop:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def add(self, name: str) -> Any:
+        def report(done: int, total: int, numbers: dict[str, float]) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+
+        return report

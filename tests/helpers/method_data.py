@@ -23,7 +23,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "knn": {"k": 5},
     "gram": {"powers": 3, "layers": ("0",)},
 }
-PRIORS = ("gmm", "gmm-std", "gmm-joint", "energy", "dice", "react", "scale", "gen", "vim", "knn", "relative-gmm", "ebm")
+PRIORS = (
+    *("gmm", "gmm-std", "gmm-joint", "energy", "dice", "react", "scale", "gen", "vim", "knn", "relative-gmm"),
+    *("relative-gmm-joint", "ebm"),
+)
 """Methods that a residual can correct, at the least."""
 REFUSED = ("msp", "max-logit", "mahalanobis", "ssd", "kl-matching", "openmax", "gradnorm", "fdbd", "nnguide", *BEYOND)
 """Methods that cannot be corrected, and say why."""

@@ -1,6 +1,8 @@
 """From a real network and real images to a calibrated detector, on a part of the data folder."""
 
 import importlib.util
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +10,10 @@ import torch
 from scipy.special import logsumexp
 
 from heat_ood import HEAT, Extractor, Features, Residual, create, evaluate
+from heat_ood.errors import Notice
+from heat_ood.recipe import AGAINST_CONTRAST, PAPER_PRIORS
 
-TRAIN, HELD, TEST, OOD = 4000, 1000, 1000, 400
+TRAIN, HELD, TEST, OOD, DISTORTED = 4000, 1000, 1000, 400, 1000
 QUICK = Residual(epochs=10)
 
 
@@ -23,22 +27,27 @@ def nets(data_dir):
 
 @pytest.fixture(scope="module")
 def sets(data_dir, nets, tmp_path_factory):
-    """Features of the CIFAR-100 network, streamed to disk: training and test images, SVHN and textures."""
+    """Features of the CIFAR-100 network, streamed to disk: training and test images, SVHN and textures, distortions."""
     folder = tmp_path_factory.mktemp("features")
-    extractor = Extractor(nets.load("cifar100"))
+    extractor = Extractor(nets.load("cifar100"), layers="stages")
 
-    def extract(path, start, count, name):
+    def load(path, start, count):
         with np.load(data_dir / path) as file:
             x = file["images"][start : start + count]
             y = file["labels"][start : start + count] if "labels" in file else None
         parts = range(0, count, 200)
-        loader = [
+        return [
             nets.normalise(x[i : i + 200])
             if y is None
             else (nets.normalise(x[i : i + 200]), torch.from_numpy(y[i : i + 200]))
             for i in parts
         ]
-        return extractor.extract(loader, folder / name)
+
+    def extract(path, start, count, name):
+        return extractor.extract(load(path, start, count), folder / name)
+
+    def distort(path, start, name, seed):
+        return extractor.contrast(load(path, start, DISTORTED), folder / name, seed=seed)
 
     return {
         "train": extract("cifar100_train.npz", 0, TRAIN, "train"),
@@ -46,12 +55,14 @@ def sets(data_dir, nets, tmp_path_factory):
         "test": extract("cifar100_test.npz", HELD, TEST, "test"),
         "svhn": extract("ood/svhn.npz", 0, OOD, "svhn"),
         "textures": extract("ood/textures.npz", 0, OOD, "textures"),
+        "contrast": distort("cifar100_train.npz", 0, "contrast", seed=0),
+        "distorted": distort("cifar100_test.npz", HELD, "distorted", seed=1),
     }
 
 
 @pytest.fixture(scope="module")
 def detector(sets):
-    return HEAT(residual=QUICK).fit(sets["train"], progress=False).calibrate(sets["held"])
+    return HEAT(PAPER_PRIORS, residual=QUICK).fit(sets["train"], progress=False).calibrate(sets["held"])
 
 
 def test_features_are_what_the_network_computes(data_dir, nets, sets):
@@ -91,7 +102,7 @@ def test_gaussian_priors_equal_an_independent_computation(sets, name, column):
 def test_detects_and_keeps_its_false_alarm_rate(sets, detector):
     ood = {name: sets[name] for name in ("svhn", "textures")}
     result = evaluate(detector, sets["test"], ood, intervals=False)
-    plain = evaluate(HEAT(residual=None).fit(sets["train"]), sets["test"], ood, intervals=False)
+    plain = evaluate(HEAT(PAPER_PRIORS, residual=None).fit(sets["train"]), sets["test"], ood, intervals=False)
     assert result.average.auroc > 0.7
     assert abs(result.average.auroc - plain.average.auroc) < 0.03  # a bounded residual cannot undo the priors
 
@@ -101,7 +112,7 @@ def test_detects_and_keeps_its_false_alarm_rate(sets, detector):
 
 
 def test_residuals_learn_on_real_features(detector):
-    assert set(detector.outcomes) == {"gmm", "gmm-std", "energy"}
+    assert set(detector.outcomes) == set(PAPER_PRIORS)
     for log in detector.log.values():
         assert min(e["held_out_loss"] for e in log) < -0.1 * QUICK.bound
         assert log[-1]["energy_real"] < log[-1]["energy_negative"]
@@ -110,7 +121,7 @@ def test_residuals_learn_on_real_features(detector):
 def test_stored_and_in_memory_features_give_the_same_detector(sets, detector):
     train = sets["train"]
     arrays = Features(train.avg.numpy().copy(), train.std.clone(), labels=train.labels.tolist(), head=train.head)
-    again = HEAT(residual=QUICK).fit(arrays, progress=False)
+    again = HEAT(PAPER_PRIORS, residual=QUICK).fit(arrays, progress=False)
     assert torch.equal(again.score(sets["svhn"]), detector.score(sets["svhn"]))
 
 
@@ -118,3 +129,25 @@ def test_saved_detector_needs_neither_model_nor_data(sets, detector, tmp_path):
     detector.save(tmp_path / "detector")
     loaded = HEAT.load(tmp_path / "detector")
     assert torch.equal(loaded.p_value(sets["svhn"]), detector.p_value(sets["svhn"]))
+
+
+def test_the_default_reads_all_stages_and_learns_from_distorted_images(sets, detector, tmp_path, monkeypatch):
+    monkeypatch.setattr("heat_ood.recipe.AGAINST_CONTRAST", replace(AGAINST_CONTRAST, epochs=10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Notice)  # nothing lacks
+        heat = HEAT().fit(sets["train"], sets["contrast"], progress=False).calibrate(sets["held"])
+        plain = HEAT(residual=None).fit(sets["train"])
+    stages = tuple(f"gmm-joint@stage{i}" for i in (1, 2, 3))  # stage4 is what the head reads
+    assert heat.used == ("energy", "relative-gmm-joint", *stages, "gmm-joint")
+
+    ood = {name: sets[name] for name in ("svhn", "textures")}
+    last, composed, taught = (evaluate(d, sets["test"], ood, intervals=False).average for d in (detector, plain, heat))
+    assert composed.auroc > last.auroc + 0.03
+    assert taught.auroc > composed.auroc - 0.005  # what it learned from distortions does not cost what the priors know
+    told = [evaluate(d, sets["test"], {"": sets["distorted"]}, intervals=False).average.auroc for d in (plain, heat)]
+    assert told[1] > told[0] + 0.01
+
+    alarms = heat.predict(sets["test"], fpr=0.1).double().mean().item()
+    assert alarms < 0.1 + 3 * (0.1 * 0.9 * (1 / TEST + 1 / HELD)) ** 0.5
+    heat.save(tmp_path / "detector")
+    assert torch.equal(HEAT.load(tmp_path / "detector").score(sets["svhn"]), heat.score(sets["svhn"]))

@@ -181,7 +181,12 @@ def test_one_seed_says_that_the_spread_is_not_known():
 def test_the_plain_composition_and_the_paper_are_named():
     text = " ".join(summary(rich()))
     assert "Against the plain composition, which has the same priors and no residuals, HEAT is" in text
-    assert "The paper reports 27.5 / 90.5 (FPR95 / AUROC) for HEAT" in text
+    assert "The paper reports 27.5 / 90.5 (FPR95 / AUROC) for HEAT as it is there" in text
+    assert "paper's priors" not in text
+    like = measured("paper's priors, corrected", "heat", 0.9)
+    results = rich(entries=(*rich().entries, like))
+    numbers = " / ".join(f"{100 * results.mean(like, metric).mean:.1f}" for metric in ("fpr_at_95_id", "auroc"))
+    assert f", and paper's priors, corrected, {numbers}." in " ".join(summary(results))
 
 
 def test_missing_sets_are_named_with_directions():

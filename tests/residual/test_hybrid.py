@@ -8,12 +8,14 @@ from scipy.stats import rankdata
 from torch.distributions import MultivariateNormal
 
 from heat_ood import HEAT, Features, InputError, Residual
-from heat_ood.energies import EnergyLogits, GaussianMixture
+from heat_ood.energies import Composition, EnergyLogits, GaussianMixture, create
 from heat_ood.residual import Hybrid, Network
 from heat_ood.residual.coordinates import Coordinates
-from heat_ood.residual.hybrid import drawer, gatherer
+from heat_ood.residual.hybrid import drawer, gatherer, layered_mixture
 from heat_ood.residual.negatives import Negatives
 from heat_ood.residual.training import loss_of
+
+THREE = ("gmm", "gmm-std", "energy")
 
 
 def two_gaussians(n=40_000, d=3):
@@ -178,7 +180,7 @@ def test_gaussian_priors_share_their_features():
     train = relu_features(400)
     both = Features(avg=train.avg, std=train.avg.flip(1), labels=train.labels, head=train.head)
     quick = {"epochs": 1, "hidden": 8}
-    shared, own = (HEAT(residual=Residual(shared=s, **quick)).fit(both).hybrids() for s in (True, False))
+    shared, own = (HEAT(THREE, residual=Residual(shared=s, **quick)).fit(both).hybrids() for s in (True, False))
     assert [h.space.columns for h in shared.values()] == [("avg", "std"), ("avg", "std"), ("avg",)]
     assert [h.space.columns for h in own.values()] == [("avg",), ("std",), ("avg",)]
     assert [h.space.normalise for h in shared.values()] == [True, True, False]
@@ -192,6 +194,121 @@ def test_contrast_is_learned_in_its_share():
     gain = [h.parts(odd)[1].mean() - h.parts(train)[1].mean() for h in (plain, taught)]
     assert gain[1] > 0.6 * 2 * settings.bound
     assert gain[1] > gain[0]
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 35, 200])
+def test_a_tenth_of_the_contrast_only_watches(count):
+    """Too few to part are used for both."""
+    contrast = Features(avg=torch.eye(count) + 1)  # sample i is known by its channel i
+    hybrid = Hybrid(GaussianMixture(normalise=False), seed=3)
+    mixture = GaussianMixture(normalise=False, clusters=1).fit(Features(avg=torch.rand(300, count) + 1))
+    coordinates, generator = Coordinates(mixture, whiten=False), torch.Generator().manual_seed(0)
+    seen = [set(draw(40 * count).argmax(1).tolist()) for draw in hybrid.contrasts(contrast, coordinates, generator)]
+    aside = count // 10
+    if aside:
+        assert not seen[0] & seen[1]
+        assert (len(seen[0]), len(seen[1])) == (count - aside, aside)
+    else:
+        assert seen[0] == seen[1] == set(range(count))
+
+
+def test_training_never_sees_the_contrast_that_watches(monkeypatch):
+    """What it learns from and what tells when to stop are kept apart, for a whole fit."""
+    train, contrast = relu_features(300), relu_features(50, seed=1)
+    drawn = {"draw": [], "unmoved": []}
+    for name, seen in drawn.items():
+        original = getattr(Negatives, name)
+
+        def spy(self, *args, original=original, seen=seen):
+            found = original(self, *args)
+            seen.append(found.clone())
+            return found
+
+        monkeypatch.setattr(Negatives, name, spy)
+    Hybrid(GaussianMixture(), Residual(epochs=40, hidden=8, contrast_share=1.0, whiten=False, patience=1)).fit(
+        train, contrast=contrast
+    )
+    space = GaussianMixture().space(contrast)
+    numbers = {
+        name: set((torch.cat(seen)[:, None] - space).abs().sum(2).argmin(1).tolist()) for name, seen in drawn.items()
+    }
+    assert len(numbers["unmoved"]) == 5
+    assert numbers["draw"] == set(range(50)) - numbers["unmoved"]
+
+
+def layered(n=600, classes=3, labels=None):
+    """Two layers that vary together within a class."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % classes
+    common = torch.randn(n, 1, generator=g, dtype=torch.float64)
+    z, s, deep = (3 + y[:, None] + common + torch.randn(n, d, generator=g, dtype=torch.float64) for d in (4, 3, 5))
+    head = (torch.eye(classes, 4, dtype=torch.float64), None)
+    return Features(
+        avg=z, std=s, labels=y if labels is None else labels(y), head=head, layers={"deep": (deep, deep.sin())}
+    )
+
+
+def off_diagonal(mixture):
+    """How far a whitening mixes the last layer with the earlier one."""
+    first = int(mixture.widths[:2].sum())
+    return max(mixture.white[:first, first:].abs().max(), mixture.white[first:, :first].abs().max())
+
+
+def test_the_joint_residual_whitens_layer_by_layer():
+    train = layered()
+    composition = Composition({n: create(n) for n in ("energy", "gmm-joint@deep", "gmm-joint")}).fit(train)
+    mixture = Hybrid(composition).mixture_for(train)
+    assert mixture.columns == ("avg", "std", "avg@deep", "std@deep")
+    assert off_diagonal(mixture) == 0
+    parts = [composition.members[n] for n in ("gmm-joint", "gmm-joint@deep")]
+    assert torch.allclose(mixture.coordinates(train), torch.cat([p.coordinates(train) for p in parts], 1))
+
+
+def test_mixtures_that_are_fitted_are_not_fitted_again(monkeypatch):
+    train = layered()
+    composition = Composition({n: create(n) for n in ("energy", "gmm-joint@deep", "gmm-joint")}).fit(train)
+    monkeypatch.setattr(GaussianMixture, "fit", lambda *_: pytest.fail("fitted again"))
+    Hybrid(composition).mixture_for(train)
+
+
+def test_what_no_prior_has_is_fitted():
+    train = layered()
+    composition = Composition({n: create(n) for n in ("energy", "gmm@deep", "gmm-std")}).fit(train)
+    mixture = Hybrid(composition).mixture_for(train)
+    assert mixture.columns == ("avg", "std", "avg@deep")
+    expected = [GaussianMixture(c).fit(train).coordinates(train) for c in (("avg", "std"), ("avg@deep",))]
+    assert torch.allclose(mixture.coordinates(train), torch.cat(expected, 1))
+
+
+@pytest.mark.parametrize("case", ["no labels", "a class without samples", "clusters of one's own"])
+def test_components_that_have_nothing_to_do_with_each_other_are_not_multiplied(case):
+    """Clusters of two layers share their numbers and nothing else."""
+    labels = {"a class without samples": lambda y: y.where(y != 1, 2)}.get(case)
+    train = layered(labels=labels)
+    if case == "no labels":
+        train = Features(avg=train.avg, std=train.std, head=train.head, layers=train.layers)
+    columns = ("avg", "std", "avg@deep", "std@deep")
+    known = [GaussianMixture(c, clusters=3).fit(train) for c in (columns[:2], columns[2:])]
+    mixture = layered_mixture(train, columns, known)
+    assert mixture.columns == columns
+    if case == "clusters of one's own":
+        assert off_diagonal(mixture) == 0
+        expected = [GaussianMixture(c).fit(train).coordinates(train) for c in (columns[:2], columns[2:])]
+        assert torch.allclose(mixture.coordinates(train), torch.cat(expected, 1))
+    else:
+        assert off_diagonal(mixture) > 0.01
+        assert torch.isfinite(mixture.score(train)).all()
+
+
+@pytest.mark.parametrize("labels", [None, lambda y: y.where(y != 1, 2)])
+def test_a_joint_residual_does_without_whole_labels(labels):
+    train = layered(labels=labels)
+    if labels is None:
+        train = Features(avg=train.avg, std=train.std, head=train.head, layers=train.layers)
+    settings = Residual(joint=True, epochs=2, hidden=8)
+    priors = ("energy", GaussianMixture(clusters=2), GaussianMixture(("avg@deep",), clusters=3))
+    heat = HEAT(priors, residual=settings).fit(train, contrast=layered(100))
+    assert torch.isfinite(heat.score(train)).all()
 
 
 def test_a_residual_that_learns_nothing_is_switched_off_and_says_so():

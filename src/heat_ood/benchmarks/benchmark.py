@@ -18,10 +18,12 @@ import torch
 
 from .. import __version__
 from ..errors import InputError
+from ..residual import Residual
 from .cost import costs_of
-from .experiments import EXPERIMENTS, FULL, PLAIN, heat, job_of, jobs_of, settings_of, usable_methods
+from .experiments import EXPERIMENTS, job_of, jobs_of, usable_methods
+from .forms import FULL, PLAIN, Form
 from .gallery import RIVALS, pictures_of
-from .jobs import Data, Job, Line
+from .jobs import Data, Job
 from .paper import paper_costs, paper_entries
 from .prepare import Prepared, prepare, prepare_stored
 from .results import Entry, Results
@@ -101,7 +103,7 @@ def run_benchmark(
         experiment=experiment,
         entries=(),
         missing=ready.missing,
-        about=about(suite, ready, seeds),
+        about=about(suite, ready, seeds) | contrast_of(suite, ready.data),
     )
     if experiment == "cost":
         printed = (replace(cost, name=f"{cost.name} (paper)") for cost in paper_costs())
@@ -135,10 +137,7 @@ def experiment_jobs(suite: Suite, experiment: str, data: Data, methods: Sequence
     jobs = jobs_of(experiment, data, chosen)
     if experiment == "main":
         others = [v for v in suite.variants if v.priors is not None and v.backbone is None]
-        jobs += [
-            Job(v.title, (Line(v.title, "heat"),), heat(v.title, priors=v.priors), settings_of(priors=v.priors))
-            for v in others
-        ]
+        jobs += [Form("heat", {"priors": v.priors, "residual": Residual()}).job(v.title, data) for v in others]
     return jobs
 
 
@@ -147,7 +146,7 @@ def qualitative(results: Results, data: Data, seed: int, folder: Path, report: R
     if not data.images:
         raise InputError("The pictures are taken from images, and there are stored features alone.")
     rivals = tuple(name for name in RIVALS if name in usable_methods(data))
-    jobs = [job_of(name) for name in (*rivals, PLAIN, FULL)]
+    jobs = [job_of(name, data) for name in (*rivals, PLAIN, FULL)]
     found = run_jobs(data, jobs, (seed,), folder, report)
     scores = {name: found[name, seed].scores[name] for name in (*rivals, FULL)}
     return replace(results, entries=tuple(entries(jobs, found)), pictures=pictures_of(data, scores, seed, rivals))
@@ -155,7 +154,8 @@ def qualitative(results: Results, data: Data, seed: int, folder: Path, report: R
 
 def about(suite: Suite, ready: Prepared, seeds: Sequence[int]) -> dict[str, Any]:
     """What a result must not stand without."""
-    sets = {"train": ready.data.train, **ready.data.scored}
+    contrast = ready.data.contrast
+    sets = {"train": ready.data.train, **({} if contrast is None else {"contrast": contrast}), **ready.data.scored}
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command(),
@@ -166,6 +166,12 @@ def about(suite: Suite, ready: Prepared, seeds: Sequence[int]) -> dict[str, Any]
         "samples": {name: len(features) for name, features in sets.items()},
         "notes": [*suite.notes, *(f"{name} is left out: {why}" for name, why in suite.left_out.items())],
     }
+
+
+def contrast_of(suite: Suite, data: Data) -> dict[str, Any]:
+    """What HEAT is told from the data by, where it is made here."""
+    made = suite.contrast if data.contrast is not None and data.extractor is not None else None
+    return {} if made is None else {"contrast": {"kinds": list(made.kinds), "seed": made.seed}}
 
 
 def command() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..detector import DEFAULT_PRIORS, HEAT
-from ..energies import Energy, InputEnergy, Prior, compose, create, methods
+from ..detector import HEAT
+from ..energies import InputEnergy, Prior, compose, create, methods
 from ..energies.registry import create_prior
 from ..errors import InputError
 from ..features import Features
+from ..recipe import PAPER_PRIORS
 from ..residual import Residual
+from .forms import ALIASES, CORRECTED, FULL, PLAIN, Form, fit_of, forms, paper_priors, settings_of, usual_forms
 from .jobs import Data, Job, Line, Scored, fitted_scores, split
 
-__all__ = ["BETAS", "EXPERIMENTS", "LAMBDAS", "SHARES", "jobs_of", "usable_methods"]
+__all__ = ["BETAS", "EXPERIMENTS", "LAMBDAS", "SHARES", "job_of", "jobs_of", "usable_methods"]
 
 LAMBDAS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, math.inf)
 BETAS = (-math.inf, -10.0, -5.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-PLAIN, FULL = "plain composition", "HEAT"
 SEEDED = ("ebm", "residual-flow")
 """Methods whose training draws at random."""
 
@@ -40,43 +42,38 @@ def jobs_of(experiment: str, data: Data, chosen: Sequence[str] | None = None) ->
         raise InputError(f"There is no experiment {experiment!r}. There are {', '.join(EXPERIMENTS)}.")
     jobs = EXPERIMENTS[experiment](data, chosen)
     there = {line.name for job in jobs for line in job.lines}
-    return jobs + [job_of(name) for name in (PLAIN, FULL) if name not in there]
+    return jobs + [job_of(name, data) for name in (PLAIN, FULL) if name not in there]
 
 
 def usable_methods(data: Data, chosen: Sequence[str] | None = None) -> list[str]:
     """The methods that the data allows, or the chosen ones, checked."""
     if chosen is not None:
-        for name in chosen:
-            if name not in (PLAIN, FULL):
+        names = [ALIASES.get(name, name) for name in chosen]
+        for name in names:
+            if name not in forms(data):
                 create(name)
-        return list(chosen)
-    found = []
-    for name, reads in methods().items():
-        if name == "heat":
-            continue
-        held = data.train.available | ({"inputs", "maps"} if data.has_images else set())
-        if set(reads) <= held:
-            found.append(name)
-    return [*found, PLAIN, FULL]
+        return list(dict.fromkeys(names))
+    held = data.train.available | ({"inputs", "maps"} if data.has_images else set())
+    found = [name for name, reads in methods().items() if name not in ALIASES and set(reads) <= held]
+    return [*found, *usual_forms(data)]
 
 
 # Main
 
 
 def main(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
-    """Every method, alone, and HEAT beside the plain composition."""
-    return [job_of(name) for name in usable_methods(data, chosen)]
+    """Every method, alone, and HEAT in its forms."""
+    return [job_of(name, data) for name in usable_methods(data, chosen)]
 
 
-def job_of(name: str) -> Job:
-    if name == PLAIN:
-        return Job(name, (Line(PLAIN, "composition"),), heat(PLAIN, residual=None), settings_of(residual=None))
-    if name in (FULL, "heat"):
-        return Job(FULL, (Line(FULL, "heat"),), heat(FULL), settings_of())
+def job_of(name: str, data: Data) -> Job:
+    """The job of a method, or of a form of HEAT."""
+    if name in (known := forms(data)):
+        return known[name].job(name, data)
     method = create(name)
     if isinstance(method, InputEnergy):
         return Job(name, (Line(name, "baseline"),), on_images(name), method.settings, once=True)
-    kind = "prior" if name in DEFAULT_PRIORS else "baseline"
+    kind = "prior" if name in PAPER_PRIORS else "baseline"
     return Job(name, (Line(name, kind),), alone(name), method.settings)
 
 
@@ -108,38 +105,19 @@ def on_images(name: str) -> Callable[[Data, int, Path], Scored]:
     return run
 
 
-def heat(title: str, **settings: Any) -> Callable[[Data, int, Path], Scored]:
-    """HEAT with some settings, and a checkpoint where an interrupted fit goes on."""
-
-    def run(data: Data, seed: int, folder: Path) -> Scored:
-        detector = HEAT(seed=seed, **settings)
-        return fitted_scores(fit_of(detector, data, folder), data, lambda e, f: {title: e.score(f)}, (title,))
-
-    return run
-
-
-def settings_of(**settings: Any) -> dict[str, Any]:
-    """All settings of HEAT but the seed, defaults included: with other defaults a result is another one."""
-    return {name: value for name, value in HEAT(**settings).settings.items() if name != "seed"}
-
-
-def fit_of(detector: HEAT, data: Data, folder: Path) -> Callable[[], Energy]:
-    return lambda: detector.fit(data.train, checkpoint=None if detector.residual is None else folder)
-
-
 # Priors and their corrected forms
 
 
 def correction(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
     """Each prior that a residual can correct, and its corrected form."""
-    names = [name for name in usable_methods(data, chosen) if name not in (PLAIN, FULL, "heat", "ebm")]
+    names = [name for name in usable_methods(data, chosen) if name not in forms(data) and name != "ebm"]
     names = [name for name in names if isinstance(create_prior(name), Prior)]
     return [
         Job(
             f"{name} and its correction",
             (Line(name, "prior"), Line(f"{name}, corrected", "corrected")),
             corrected(name),
-            settings_of(priors=(name,)),
+            settings_of(data, {"priors": (name,), "residual": Residual()}),
         )
         for name in names
     ]
@@ -147,7 +125,7 @@ def correction(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
 
 def corrected(name: str) -> Callable[[Data, int, Path], Scored]:
     def run(data: Data, seed: int, folder: Path) -> Scored:
-        detector = HEAT((name,), seed=seed)
+        detector = HEAT((name,), residual=Residual(), seed=seed)
 
         def terms(_: Any, features: Features) -> Mapping[str, Tensor]:
             found = detector.energies(features)
@@ -168,30 +146,27 @@ def residual(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
 
 
 def composition(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
-    """All subsets of HEAT's priors, corrected and uncorrected, from one fit of each."""
-    return [subsets("uncorrected", "composition", None), subsets("corrected", "heat", Residual())]
+    """All subsets of the paper's priors, corrected and uncorrected, from one fit of each."""
+    return [subsets("uncorrected", "composition", None, data), subsets("corrected", "heat", Residual(), data)]
 
 
-def subsets(title: str, kind: str, settings: Residual | None) -> Job:
-    chosen = [c for k in (1, 2, 3) for c in combinations(DEFAULT_PRIORS, k)]
+def subsets(title: str, kind: str, settings: Residual | None, data: Data) -> Job:
+    priors = paper_priors(data)
+    chosen = [c for k in range(1, len(priors) + 1) for c in combinations(priors, k)]
     lines = tuple(Line(f"{' + '.join(c)}, {title}", kind) for c in chosen)
 
     def run(data: Data, seed: int, folder: Path) -> Scored:
-        detector = HEAT(seed=seed, residual=settings)
+        detector = HEAT(priors, residual=settings, seed=seed)
 
         def terms(_: Any, features: Features) -> Mapping[str, Tensor]:
             parts = standardised(detector, features)
-            used = [c for c in chosen if set(c) <= set(parts)]
-            return {f"{' + '.join(c)}, {title}": torch.stack([parts[n] for n in c]).mean(0) for c in used}
+            return {
+                line.name: torch.stack([parts[n] for n in c]).mean(0) for line, c in zip(lines, chosen, strict=True)
+            }
 
-        available = [line.name for line, c in zip(lines, chosen, strict=True) if usable(c, data)]
-        return fitted_scores(fit_of(detector, data, folder), data, terms, available)
+        return fitted_scores(fit_of(detector, data, folder), data, terms, [line.name for line in lines])
 
-    return Job(title, lines, run, settings_of(residual=settings))
-
-
-def usable(priors: Sequence[str], data: Data) -> bool:
-    return all(set(create(p).reads) <= data.train.available for p in priors)
+    return Job(title, lines, run, settings_of(data, {"priors": priors, "residual": settings}))
 
 
 def standardised(detector: HEAT, features: Features) -> dict[str, Tensor]:
@@ -205,11 +180,12 @@ def standardised(detector: HEAT, features: Features) -> dict[str, Tensor]:
 
 
 def beta(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
-    """HEAT composed with each β, from one fit."""
-    lines = tuple(Line(f"β = {b:g}", "heat", FULL, b) for b in BETAS)
+    """The paper's priors, corrected, composed with each β, from one fit."""
+    lines = tuple(Line(f"β = {b:g}", "heat", CORRECTED, b) for b in BETAS)
+    settings = forms(data)[CORRECTED].settings
 
     def run(data: Data, seed: int, folder: Path) -> Scored:
-        detector = HEAT(seed=seed)
+        detector = HEAT(**settings, seed=seed)
 
         def terms(_: Any, features: Features) -> Mapping[str, Tensor]:
             parts = torch.stack(list(standardised(detector, features).values()), 1)
@@ -217,7 +193,7 @@ def beta(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
 
         return fitted_scores(fit_of(detector, data, folder), data, terms, [line.name for line in lines])
 
-    return [Job("beta", lines, run, settings_of())]
+    return [Job("beta", lines, run, settings_of(data, settings))]
 
 
 # Curves
@@ -229,20 +205,19 @@ def lam(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
     for value in LAMBDAS:
         title = "no residual" if math.isinf(value) else f"λ = {value:g}"
         line = Line(title, "prior" if math.isinf(value) else "corrected", "HEAT-GMM", value)
-        settings = {"priors": ("gmm",), "residual": None if math.isinf(value) else Residual(lam=value)}
-        jobs.append(Job(title, (line,), heat(title, **settings), settings_of(**settings)))
+        form = Form(line.kind, {"priors": ("gmm",), "residual": None if math.isinf(value) else Residual(lam=value)})
+        jobs.append(replace(form.job(title, data), lines=(line,)))
     return jobs
 
 
 def low_data(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
-    """The Gaussian mixture, the energy-based model and HEAT on a share of the training samples."""
+    """The Gaussian mixture, the energy-based model and the paper's HEAT on a share of the training samples."""
     jobs = []
     for share in SHARES:
-        for series, kind in (("gmm", "prior"), ("ebm", "baseline"), (FULL, "heat")):
-            title = f"{series}, {100 * share:g} %"
-            inner = heat(title) if series == FULL else alone(series, title)
-            settings = settings_of() if series == FULL else create(series).settings
-            jobs.append(Job(title, (Line(title, kind, series, share),), on_share(inner, share), settings))
+        for series, kind in (("gmm", "prior"), ("ebm", "baseline"), (CORRECTED, "heat")):
+            title, whole = f"{series}, {100 * share:g} %", job_of(series, data)
+            inner = forms(data)[CORRECTED].run(title) if series == CORRECTED else alone(series, title)
+            jobs.append(Job(title, (Line(title, kind, series, share),), on_share(inner, share), whole.settings))
     return jobs
 
 
@@ -250,17 +225,8 @@ def on_share(run: Callable[[Data, int, Path], Scored], share: float) -> Callable
     """A job on a part of the training samples, drawn by the seed, the same share of each class."""
 
     def reduced(data: Data, seed: int, folder: Path) -> Scored:
-        rows = stratified(data.train, share, seed)
-        few = Data(
-            data.train.subset(torch.from_numpy(rows)),
-            data.calibration,
-            data.test,
-            data.ood,
-            data.extractor,
-            data.images,
-            data.batch_size,
-        )
-        return run(few, seed, folder)
+        rows = torch.from_numpy(stratified(data.train, share, seed))
+        return run(replace(data, train=data.train.subset(rows)), seed, folder)
 
     return reduced
 

@@ -26,6 +26,7 @@ class Data:
     """The sets of a suite, as features and, where they are at hand, as images.
 
     ``calibration`` and ``test`` are disjoint parts of the ID test set; the backbone was trained on neither.
+    ``contrast`` are training images, distorted; ``preset`` names the settings of :meth:`HEAT.paper` that suit the set.
     """
 
     train: Features
@@ -35,6 +36,8 @@ class Data:
     extractor: Extractor | None = None
     images: Mapping[str, ImageSet] = field(default_factory=dict)
     batch_size: int = 64
+    contrast: Features | None = None
+    preset: str = "cifar10"
 
     @property
     def scored(self) -> dict[str, Features]:

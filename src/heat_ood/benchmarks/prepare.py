@@ -19,10 +19,11 @@ from ..energies.base import predicted
 from ..errors import InputError
 from ..features import Extractor, Features
 from ..images import ImageSet, Preprocessing
+from ..presets import PRESETS
 from .jobs import Data
 from .readers import MissingData, SetSpec, open_set
 from .results import Missing
-from .suites import Backbone, Suite
+from .suites import Backbone, Contrast, Suite
 
 __all__ = ["Prepared", "prepare", "prepare_stored"]
 
@@ -82,13 +83,29 @@ def prepare(
             say(f"features of {name}: {len(images):,} images")
         loader = DataLoader(images, batch_size=batch_size, num_workers=workers, shuffle=False)
         features[name] = extractor.extract(loader, path, description=name)
+    if suite.contrast is not None:
+        loader = DataLoader(opened["train"], batch_size=batch_size, num_workers=workers, shuffle=False)
+        features["contrast"] = distorted(extractor, loader, suite.contrast, folder, say)
     data = assemble(suite, features, opened, extractor, batch_size)
     about = {"name": backbone.model, "fingerprint": extractor.fingerprint, **accuracy_of(data.test)}
     return Prepared(data, tuple(missing), about)
 
 
+def distorted(extractor: Extractor, loader: DataLoader[Any], contrast: Contrast, folder: Path, say: Say) -> Features:
+    """Features of distorted training images; images mix within a batch, so its size is part of what they are."""
+    images: Any = loader.dataset
+    made_of = [digest_of(images, extractor), contrast.kinds, contrast.samples, contrast.seed, loader.batch_size]
+    path = folder / f"contrast-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]}"
+    if not path.exists():
+        say(f"features of contrast: {min(contrast.samples, len(images)):,} distorted images")
+    return extractor.contrast(loader, path, contrast.kinds, samples=contrast.samples, seed=contrast.seed)
+
+
 def prepare_stored(suite: Suite, folder: str | PathLike[str]) -> Prepared:
-    """The same from stored features: a folder with a feature store for each set, ``train``, ``test``, ``svhn``, …"""
+    """The same from stored features: a folder with a store for each set: ``train``, ``contrast``, ``test``, ``svhn``, …
+
+    Without ``contrast`` HEAT does without.
+    """
     place = Path(folder).expanduser()
     names = ["train", "test", *(["calibration"] if isinstance(suite.id.calibration, SetSpec) else [])]
     for name in names:
@@ -97,6 +114,8 @@ def prepare_stored(suite: Suite, folder: str | PathLike[str]) -> Prepared:
                 f"There are no stored features of the ID set in {place / name}. Write them with heat-ood extract "
                 f"--out {place / name}; the suite {suite.name} needs {', '.join(names)} and its OOD sets there."
             )
+    if suite.contrast is not None and (place / "contrast").is_dir():
+        names.append("contrast")
     found = {name: Features.open(place / name) for name in names}
     missing = []
     for spec in suite.ood:
@@ -157,7 +176,22 @@ def assemble(
         few = np.linspace(0, len(images["train"]) - 1, min(FITTED_IMAGES, len(images["train"]))).round().astype(int)
         pictures["train"] = chosen_of(images["train"], few)
     ood = {spec.name: parts[spec.name] for spec in suite.ood if spec.name in parts}
-    return Data(parts["train"], parts["calibration"], parts["test"], ood, extractor, pictures, batch_size)
+    return Data(
+        parts["train"],
+        parts["calibration"],
+        parts["test"],
+        ood,
+        extractor,
+        pictures,
+        batch_size,
+        parts.get("contrast"),
+        preset_of(suite.id.name),
+    )
+
+
+def preset_of(name: str) -> str:
+    """The paper's settings for an ID set; they differ in the width of the residuals alone."""
+    return name if name in PRESETS else "imagenet" if name.startswith("imagenet") else "cifar10"
 
 
 def chosen_of(images: ImageSet, rows: np.ndarray[Any, Any]) -> ImageSet:

@@ -19,10 +19,11 @@ from .. import __version__
 from ..energies.calibration import Calibration
 from ..evaluation import evaluate_scores
 from ..features import Features
+from ..residual import Residual
 from .jobs import Data, Job, Scored
 from .results import Curve, Entry, Run
 
-__all__ = ["RATES", "digest_of", "entries", "run_jobs"]
+__all__ = ["RATES", "digest_of", "entries", "look_at", "run_jobs"]
 
 RATES = (0.01, 0.05, 0.1)
 """The false-alarm rates that are asked for after calibration, to see what comes of them."""
@@ -93,8 +94,14 @@ def digest_of(data: Data) -> str:
     """What the results of a job depend on besides its settings and its seed: the samples, and this library."""
     digest = hashlib.sha256(__version__.encode())
     for name, features in {"train": data.train, **data.scored}.items():
-        digest.update(f"{name} {features!r} {features.fingerprint}".encode())
-        digest.update(sample_of(features))
+        digest.update(f"{name} {look_at(features)}".encode())
+    return digest.hexdigest()[:16]
+
+
+def look_at(features: Features) -> str:
+    """What tells features from others: their shape, their model and a look at the samples."""
+    digest = hashlib.sha256(f"{features!r} {features.fingerprint}".encode())
+    digest.update(sample_of(features))
     return digest.hexdigest()[:16]
 
 
@@ -109,8 +116,17 @@ def sample_of(features: Features) -> bytes:
 
 def slug(job: Job) -> str:
     """A file name that tells jobs apart, by name and settings."""
-    text = json.dumps([job.name, {key: repr(value) for key, value in job.settings.items()}], sort_keys=True)
+    text = json.dumps([job.name, {key: whole(value) for key, value in job.settings.items()}], sort_keys=True)
     return f"{re.sub(r'[^a-zA-Z0-9]+', '-', job.name).strip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def whole(value: Any) -> Any:
+    """A setting with all that it holds; the text of a residual's settings leaves out what is as usual."""
+    if isinstance(value, Residual):
+        return whole(value.to_dict())
+    if isinstance(value, Mapping):
+        return {str(key): whole(item) for key, item in value.items()}
+    return repr(value)
 
 
 def write(file: Path, scored: Scored) -> None:

@@ -15,17 +15,18 @@ from torch import nn
 
 from ..energies import methods
 from ..errors import InputError
+from ..features.distortions import CONTRAST, check_kinds
 from ..images import Preprocessing
 from ..models import load_model
 from .readers import MissingData, SetSpec
 from .shared import data_root, rooted
 from .strict import Table, read_toml
 
-__all__ = ["Backbone", "InDistribution", "Suite", "Variant", "suite", "suites"]
+__all__ = ["Backbone", "Contrast", "InDistribution", "Suite", "Variant", "suite", "suites"]
 
 FOLDER = Path(__file__).parent / "suites"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-RESERVED = ("id", "train", "calibration", "test")
+RESERVED = ("id", "train", "contrast", "calibration", "test")
 UNGROUPED = "ood"
 
 
@@ -85,8 +86,31 @@ class Backbone:
 
 
 @dataclass(frozen=True)
+class Contrast:
+    """The distorted training images that HEAT learns to tell from the data.
+
+    Args:
+        kinds: of distortions, in equal shares.
+        samples: so many training images, drawn at random; all where there are fewer.
+        seed: of the draw and of the distortions.
+    """
+
+    kinds: tuple[str, ...] = CONTRAST
+    samples: int = 50_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_kinds(self.kinds)
+        if self.samples < 1 or self.seed < 0:
+            raise InputError(
+                f"samples is {self.samples} and seed {self.seed}. Take at least 1 image and a seed of at least 0; "
+                "contrast = false does without."
+            )
+
+
+@dataclass(frozen=True)
 class Variant:
-    """A further row of HEAT: other priors, another backbone, or both."""
+    """A further row: other priors, each corrected as in the paper; another backbone; or both."""
 
     name: str
     title: str
@@ -105,6 +129,7 @@ class Suite:
         backbone: the network.
         ood: the OOD sets.
         groups: names of OOD sets by group, as ``{"near": ("cifar100", …), …}``; ``ood`` where there are none.
+        contrast: what HEAT is fitted with besides the training images; None does without.
         variants: further rows of HEAT.
         left_out: methods that are not run unless they are asked for, and why.
         notes: what a reader of the results should know.
@@ -118,6 +143,7 @@ class Suite:
     backbone: Backbone
     ood: tuple[SetSpec, ...]
     groups: Mapping[str, tuple[str, ...]]
+    contrast: Contrast | None = Contrast()
     variants: tuple[Variant, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -182,6 +208,7 @@ def read_suite(file: Path) -> Suite:
         backbone=read_backbone(top.table("backbone")),
         ood=ood,
         groups=MappingProxyType(groups),
+        contrast=read_contrast(top),
         variants=variants,
         left_out=MappingProxyType({} if left_out is None else read_left_out(left_out)),
         notes=top.many("notes", str, ()),
@@ -267,6 +294,24 @@ def read_preprocessing(table: Table) -> Preprocessing:
     size = table.take("size", int, None)
     values["size"] = None if size is None else (size, size)
     return table.made(Preprocessing, **{key: value for key, value in values.items() if value is not None})
+
+
+def read_contrast(top: Table) -> Contrast | None:
+    if top.data.get("contrast") is True:
+        raise top.error("contrast", "is true", "Give a table, false to do without, or leave it out for the default.")
+    if top.data.get("contrast") is False:
+        top.take("contrast", bool)
+        return None
+    table: Table | None = top.table("contrast", None)
+    usual = Contrast()
+    if table is None:
+        return usual
+    return table.made(
+        Contrast,
+        kinds=table.many("kinds", str, usual.kinds),
+        samples=table.take("samples", int, usual.samples),
+        seed=table.take("seed", int, usual.seed),
+    )
 
 
 def read_variant(table: Table) -> Variant:

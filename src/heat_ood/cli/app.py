@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from .backbone import train_backbone
 from .benchmark import benchmark
+from .compare import compare
 from .contrast import contrast
 from .defaults import LibraryDefaults
 from .demo import demo
@@ -113,7 +114,21 @@ def options(
     """What stands before the subcommand."""
 
 
-COMMANDS = (demo, extract, contrast, fit, calibrate, score, evaluate, info, methods, benchmark, report, train_backbone)
+COMMANDS = (
+    demo,
+    extract,
+    contrast,
+    compare,
+    fit,
+    calibrate,
+    score,
+    evaluate,
+    info,
+    methods,
+    benchmark,
+    report,
+    train_backbone,
+)
 for function in COMMANDS:
     app.command(cls=LibraryDefaults)(function)
 

@@ -27,7 +27,11 @@ def benchmark(
         ),
     ] = "main",
     method: Annotated[
-        list[str] | None, typer.Option(help="Run this method; give it several times for several. All by default.")
+        list[str] | None,
+        typer.Option(
+            help="Run this method; give it several times for several. By default all but heat-paper "
+            "(HEAT.paper(), which takes hours) and 'HEAT, no contrast'."
+        ),
     ] = None,
     seed: Annotated[
         list[int] | None, typer.Option(help="Run with this seed; give it several times. Default: 0, 1, 2.")

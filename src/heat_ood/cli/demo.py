@@ -31,6 +31,6 @@ def demo(
         emit(result.to_dict())
         return
     header, rows = result.table()
-    show(table(header, rows, "FPR95 (fpr_at_95_id) ↓ / AUROC ↑ in percent", rules=[0, 2, 4, 6]))
+    show(table(header, rows, "FPR95 (fpr_at_95_id) ↓ / AUROC ↑ in percent", rules=[0, len(rows) - 3]))
     for line in result.remarks():
         show(line)

@@ -147,6 +147,7 @@ register("gmm-joint", GaussianMixture, ("avg", "std"), True, "Gaussian mixture o
 register("mahalanobis", Mahalanobis, ("avg",), True, "Mahalanobis distance to the nearest class")
 register("ssd", SSD, ("avg",), True, "Mahalanobis distance of normalised features, labels or not")
 register("relative-gmm", RelativeMixture, ("avg",), True, "class mixture against one Gaussian of all samples")
+register("relative-gmm-joint", RelativeMixture, ("avg", "std"), True, "the same of both poolings, side by side")
 register("knn", KNearest, ("avg",), True, "distance to the k-th nearest ID sample", partial(KNearest, soft=True))
 register("nnguide", NNGuide, ("avg", "logits"), False, "confidence guided by the nearest ID samples")
 register("residual-flow", ResidualFlow, ("avg",), True, "normalising flow as residual of a Gaussian")

@@ -226,5 +226,5 @@ KINDS: dict[str, Distortion] = {
 }
 """Every kind of distortion: a function of all images of a batch and the rows to distort."""
 
-CONTRAST = ("jigsaw-2", "jigsaw-4", "mixup", "cutmix")
-"""The kinds that contrast is made of by default."""
+CONTRAST = tuple(KINDS)
+"""The kinds that contrast is made of by default: all. docs/beyond.md says why."""

@@ -25,6 +25,8 @@ __all__ = ["corrections", "lost", "summary", "what_was_run"]
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 FPR, AUROC = SHOWN
+LIKE_THE_PAPER = "paper's priors, corrected"
+"""The row that is made as the paper's HEAT is."""
 
 
 def count(n: int, what: str, plural: str | None = None) -> str:
@@ -146,8 +148,11 @@ def paper(results: Results, heat: Entry | None) -> list[str]:
     if theirs is None or heat is None or math.isnan(results.mean(theirs, AUROC).mean):
         return []
     numbers = " / ".join(percent(results.mean(theirs, metric).mean) for metric in SHOWN)
-    ours = " / ".join(percent(results.mean(heat, metric).mean) for metric in SHOWN)
-    return [f"The paper reports {numbers} (FPR95 / AUROC) for HEAT with its own network; here it is {ours}."]
+    ours = [entry for entry in results.measured if entry is heat or entry.name == LIKE_THE_PAPER]
+    found = {entry.name: " / ".join(percent(results.mean(entry, metric).mean) for metric in SHOWN) for entry in ours}
+    here = f"here HEAT has {found.pop(heat.name)}" + "".join(f", and {name}, {pair}" for name, pair in found.items())
+    text = f"The paper reports {numbers} (FPR95 / AUROC) for HEAT as it is there, three priors of the last layer, each "
+    return [f"{text}corrected, and with its own network; {here}."]
 
 
 # Other experiments

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..energies import Energy, GaussianMixture, Prior
 from ..energies.gmm import mixture_of
+from ..energies.product import product_of
 from ..errors import InputError, NotFittedError
 from ..features import Features, Space
 from .checkpoint import Checkpoint
@@ -121,10 +122,10 @@ class Hybrid(Energy):
             self.log, self.outcome = [], "off (lam is infinite)"
         else:
             real = gatherer(features, coordinates)
-            given = None if contrast is None else drawer(gatherer(contrast, coordinates), len(contrast), generator)
+            given, unseen = (None, None) if contrast is None else self.contrasts(contrast, coordinates, generator)
             guide = self.prior if isinstance(self.prior, Prior) and self.prior.space == mixture.space else mixture
             data = drawer(real, len(features), generator)
-            negatives = Negatives(guide, coordinates, temperature, settings, generator, data, given)
+            negatives = Negatives(guide, coordinates, temperature, settings, generator, data, given, unseen)
             watched = gatherer(held, coordinates)(torch.arange(len(held))[:: math.ceil(len(held) / WATCHED)])
             training = Training(self.network, negatives, real, len(features), watched, settings, generator)
             training.run(report, checkpoint)
@@ -142,7 +143,18 @@ class Hybrid(Energy):
         columns = [c for c in self.prior.reads if c != "logits"]
         if "logits" in self.prior.reads:  # the features behind the logits stand for them
             columns.insert(0, "avg" if "avg" in features.available else "logits")
-        return mixture_of(features, Space(tuple(dict.fromkeys(columns))))
+        return layered_mixture(features, columns, mixtures_in(self.prior))
+
+    def contrasts(
+        self, contrast: Features, coordinates: Coordinates, generator: torch.Generator
+    ) -> tuple[Callable[[int], Tensor], Callable[[int], Tensor]]:
+        """Draws of the contrast samples to train with, and of a tenth that only watches, if there are enough."""
+        count = len(contrast)
+        aside = count // 10
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(self.seed))
+        parts = [contrast.subset(rows.sort().values) for rows in (order[aside:], order[:aside] if aside else order)]
+        train, watch = (drawer(gatherer(part, coordinates), len(part), generator) for part in parts)
+        return train, watch
 
     def spread(self, held: Features) -> float:
         """The standard deviation of the prior's energy."""
@@ -210,6 +222,31 @@ class Hybrid(Energy):
             raise InputError(f"the network has {depth} layers of width {hidden}, its settings are {self.residual!r}")
         self.network = self.residual.network(width)
         self.network.requires_grad_(False)
+
+
+def mixtures_in(energy: Energy) -> list[GaussianMixture]:
+    """The Gaussian mixtures that an energy is made of, itself among them."""
+    return [m for m in energy.modules() if isinstance(m, GaussianMixture) and m.fitted and m.normalise]
+
+
+def layered_mixture(
+    features: Features, columns: Sequence[str], fitted: Sequence[GaussianMixture] = ()
+) -> GaussianMixture:
+    """A mixture of all columns whose layers are independent given the class, of those that are fitted where it can be.
+
+    Where the labels do not tell the components (a class without samples), it is one mixture of all columns: clusters
+    of different layers have nothing to do with each other.
+    """
+    layers: dict[str, list[str]] = {}
+    for column in dict.fromkeys(columns):
+        layers.setdefault(column.partition("@")[2], []).append(column)
+    everything = Space(tuple(column for group in layers.values() for column in group))
+    if len(layers) == 1 or features.labels is None:
+        return mixture_of(features, everything)
+    classes = features.classes or 1
+    known = {tuple(m.columns): m for m in reversed(fitted) if m.clusters is None and len(m.nu) == classes}
+    parts = [known.get(tuple(group)) or mixture_of(features, Space(tuple(group))) for group in layers.values()]
+    return mixture_of(features, everything) if any(p.clusters is not None for p in parts) else product_of(parts)
 
 
 def gatherer(features: Features, coordinates: Coordinates) -> Callable[[Tensor], Tensor]:

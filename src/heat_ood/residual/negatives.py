@@ -33,6 +33,7 @@ class Negatives:
         generator: every random draw.
         data: draws coordinates of ``n`` real samples, for chains that start at data.
         contrast: draws coordinates of ``n`` samples given as negatives.
+        unseen: draws such samples for watching, which training does not see; None draws from ``contrast``.
     """
 
     def __init__(
@@ -44,26 +45,28 @@ class Negatives:
         generator: torch.Generator,
         data: Callable[[int], Tensor],
         contrast: Callable[[int], Tensor] | None = None,
+        unseen: Callable[[int], Tensor] | None = None,
     ) -> None:
         self.prior, self.coordinates, self.temperature = prior, coordinates, temperature
         self.settings, self.generator, self.data, self.contrast = settings, generator, data, contrast
+        self.unseen = contrast if unseen is None else unseen
         self.chains: Tensor | None = None
 
     def draw(self, n: int, network: Network) -> Tensor:
         """``n`` negatives, as coordinates, (n, k)."""
-        given = self.given(n)
+        given = self.given(n, self.contrast)
         return torch.cat([given, self.sample(n - len(given), network)]) if len(given) < n else given
 
     def unmoved(self, n: int) -> Tensor:
         """``n`` negatives before any Langevin step: what a residual must tell from data, whatever its chains do."""
-        given = self.given(n)
+        given = self.given(n, self.unseen)
         return torch.cat([given, self.propose(n - len(given))]) if len(given) < n else given
 
-    def given(self, n: int) -> Tensor:
+    def given(self, n: int, contrast: Callable[[int], Tensor] | None) -> Tensor:
         """The share of ``n`` negatives that is taken from contrast."""
-        count = round(n * self.settings.contrast_share) if self.contrast is not None else 0
-        if self.contrast is not None and count:
-            return self.contrast(count)
+        count = round(n * self.settings.contrast_share) if contrast is not None else 0
+        if contrast is not None and count:
+            return contrast(count)
         return self.coordinates.mixture.white.new_empty(0, self.coordinates.width)
 
     def sample(self, n: int, network: Network) -> Tensor:

@@ -1,0 +1,127 @@
+"""What HEAT is made of where it is not told: by what the features have, and whether there is contrast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from .energies import Energy
+from .errors import InputError
+from .features import Features
+from .metrics import auroc
+from .residual import Residual
+
+__all__ = [
+    "AGAINST_CONTRAST",
+    "AUTO",
+    "ONE_LAYER",
+    "PAPER_PRIORS",
+    "SHARES",
+    "Recipe",
+    "Residuals",
+    "default_priors",
+    "default_residual",
+    "holds",
+]
+
+AUTO = "auto"
+PAPER_PRIORS = ("gmm", "gmm-std", "energy")
+"""The paper's three, all of the last layer."""
+SHARES = {"energy": 6.0, "relative": 2.0, "densities": 4.0}
+"""Weights of the default's three views of a sample; the layers share the last. How they came about: docs/beyond.md."""
+ONE_LAYER = {"energy": 3.0, "relative": 1.0, "densities": 4.0}
+"""The same where there is one layer: its density stands alone against all that is far away."""
+ENOUGH = 50_000
+"""So many samples judge whether a prior holds."""
+AGAINST_CONTRAST = Residual(joint=True, lam=1.0, contrast_share=1.0, depth=4)
+"""The residual of everything, which learns to tell the data from contrast samples."""
+
+Residuals = Residual | Mapping[str, Residual | None] | None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Priors with their weights, and what the features lack of the whole default."""
+
+    priors: tuple[str, ...]
+    weights: tuple[float, ...]
+    lacking: tuple[str, ...] = ()
+
+
+def default_priors(features: Features) -> Recipe:
+    """The energy of the logits, the class mixture against one Gaussian, and a Gaussian mixture a layer.
+
+    Example:
+        >>> z = torch.rand(4, 3)
+        >>> default_priors(Features(avg=z, std=z, head=(z, None), layers={"one": (z + 1, z)})).priors
+        ('energy', 'relative-gmm-joint', 'gmm-joint@one', 'gmm-joint')
+        >>> default_priors(Features(avg=z)).priors
+        ('relative-gmm', 'gmm')
+    """
+    there, found, lacking = features.available, dict[str, float](), list[str]()
+    last, earlier = joint_name(there, ""), earlier_layers(features)
+    densities = [name for layer in (*earlier, "") if (name := joint_name(there, layer)) is not None]
+    shares = SHARES if len(densities) > 1 else ONE_LAYER
+    if "logits" in there:
+        found["energy"] = shares["energy"]
+    else:
+        lacking.append("no logits")
+    if last is not None and "avg" in there:
+        found["relative-gmm-joint" if last == "gmm-joint" else "relative-gmm"] = shares["relative"]
+    found |= {name: shares["densities"] / len(densities) for name in densities}
+    if "std" not in there:
+        lacking.append("no std")
+    if not earlier:
+        lacking.append("no earlier layers")
+    return Recipe(tuple(found), tuple(found.values()), tuple(lacking))
+
+
+def joint_name(available: set[str] | frozenset[str], layer: str) -> str | None:
+    """The Gaussian prior on all poolings that a layer has; the empty name is the last layer."""
+    suffix = f"@{layer}" if layer else ""
+    have = tuple(f"{pooling}{suffix}" in available for pooling in ("avg", "std"))
+    names = {(True, True): "gmm-joint", (True, False): "gmm", (False, True): "gmm-std"}
+    return names[have] + suffix if have in names else None
+
+
+def earlier_layers(features: Features) -> list[str]:
+    """The names of the layers but for one that is what the head reads, once more."""
+    some = features[:8]
+    avg = some.avg
+
+    def same(name: str) -> bool:
+        other = some.layers[name].avg
+        return avg is not None and other is not None and avg.shape == other.shape and torch.allclose(avg, other)
+
+    return [name for name in some.layers if not same(name)]
+
+
+def default_residual(priors: Sequence[str | Energy] | None, names: Sequence[str], contrast: bool) -> Residuals:
+    """One residual of everything against contrast; without, one of each prior named, of the default the energy's."""
+    if contrast:
+        return AGAINST_CONTRAST
+    if priors is not None:
+        return Residual()
+    return {"energy": Residual()} if "energy" in names else {names[-1]: Residual()}
+
+
+def holds(prior: str, fitting: Features, held: Features) -> bool:
+    """Whether a prior tells classes that it has not seen from those it has: left out in groups, AUROC above one half.
+
+    The relative energy can point the wrong way, where the features were not trained on these classes (docs/beyond.md).
+    Where there are no labels, or too few classes to leave some out, nothing speaks for it.
+    """
+    from .selection.tasks import left_out_tasks
+
+    folds = next((folds for folds in (5, 2) if (fitting.classes or 0) >= 2 * folds), 0)
+    if not folds or fitting.labels is None:
+        return False
+    some = torch.arange(len(fitting))[:: math.ceil(len(fitting) / ENOUGH)]
+    try:
+        tasks = left_out_tasks([prior], fitting.subset(some), held, folds, seed=0)
+    except InputError:  # a class without samples
+        return False
+    return sum(auroc(task.real[:, 0], task.other[:, 0]) for task in tasks) / len(tasks) > 0.5

@@ -1,0 +1,118 @@
+"""``heat-ood compare``: the table, JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from heat_ood import Features
+from heat_ood.cli import app
+from heat_ood.cli.compare import compare as command
+from heat_ood.recipe import AGAINST_CONTRAST
+from heat_ood.selection import RULES, compare, compare_bounds
+
+pytestmark = pytest.mark.filterwarnings("ignore:The residual:RuntimeWarning")
+QUICK = replace(AGAINST_CONTRAST, epochs=1, hidden=8, depth=2, batch=64)
+CLASSES, D = 10, 6
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of one's own with stored features of ten classes and of two kinds of distortion."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(compare_bounds.__kwdefaults__, "residual", QUICK)
+    g = torch.Generator().manual_seed(0)
+    y, means = torch.arange(400) % CLASSES, 2 * torch.rand(CLASSES, D, generator=g)
+    avg = (means[y] + 0.3 * torch.randn(400, D, generator=g)).relu()
+    Features(avg, labels=y, head=(means, None)).save("train")
+    Features(avg[:80] + torch.rand(80, D, generator=g), labels=y[:80] % 2, head=(means, None)).save("contrast")
+
+
+@pytest.fixture
+def run() -> Run:
+    """Run the command and check its exit code; with ``--json`` the parsed standard output."""
+
+    def call(*arguments: Any, code: int = 0) -> Any:
+        result = CliRunner().invoke(app, ["compare", *map(str, arguments)])
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout) if "--json" in arguments and code == 0 else result
+
+    return call
+
+
+def as_json(found: Any) -> dict[str, Any]:
+    rows = {name: {task: vars(verdict) for task, verdict in row.items()} for name, row in found.rows.items()}
+    numbers = {"mean_auroc": found.mean, "behind_the_best": found.worst, "best": found.best}
+    return {"priors": list(found.priors), "rows": rows, **numbers}
+
+
+def test_the_table_is_that_of_the_library(run: Run) -> None:
+    found, result = compare(Features.open("train"), Features.open("contrast")), run("train", "--contrast", "contrast")
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line]
+    assert lines == [[cell.strip() for cell in line] for line in found.table[1:]]
+    assert len(lines) == len(RULES) + len(found.priors)
+    assert all(title in result.stdout for title in (*found.table[0], "energy, relative-gmm, gmm, by ID data alone"))
+    assert f"best on average: {found.best}" in result.stderr
+
+
+@pytest.mark.parametrize("options", [("--contrast", "contrast", "--folds", 2), ("--seed", 3), ("--folds", 3)])
+def test_json_has_the_numbers_of_the_library(run: Run, options: tuple[Any, ...]) -> None:
+    settings = dict(zip((o.removeprefix("--") for o in options[::2]), options[1::2], strict=True))
+    contrast = Features.open(settings.pop("contrast")) if "contrast" in settings else None
+    assert run("train", *options, "--json") == as_json(compare(Features.open("train"), contrast, **settings))
+
+
+def test_bounds(run: Run) -> None:
+    found = compare_bounds(Features.open("train"), Features.open("contrast"), residual=QUICK, seed=2)
+    options = ("train", "--contrast", "contrast", "--bounds", "--seed", 2)
+    assert run(*options, "--json") == as_json(found)
+    result = run(*options)
+    assert "unseen distortions" in result.stdout
+    assert "bound 0.125" in result.stdout
+    assert f"best on average: {found.best}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "--bounds"), "--bounds judges by distortions. Pass --contrast, which heat-ood contrast makes."),
+        (("train", "--folds", 0), "There is nothing to judge by: pass contrast, folds, or both."),
+        (("train", "--folds", 6), "there are 10 classes for folds=6. Use fewer folds"),
+        (("nowhere",), "nowhere"),
+    ],
+    ids=["bounds without contrast", "nothing to judge by", "too many folds", "no features"],
+)
+def test_what_cannot_be_used(run: Run, arguments: tuple[Any, ...], message: str) -> None:
+    result = run(*arguments, code=1)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert not result.stdout
+
+
+@pytest.mark.parametrize("options", [(), ("train", "--folds", -1), ("train", "--seed", -1), ("train", "--rule", "x")])
+def test_a_wrong_command_line_exits_with_2(run: Run, options: tuple[Any, ...]) -> None:
+    run(*options, code=2)
+
+
+def test_the_defaults_are_the_library_s() -> None:
+    ours, theirs = inspect.signature(command).parameters, inspect.signature(compare).parameters
+    assert {n: ours[n].default for n in ("contrast", "folds", "seed")} == {
+        n: theirs[n].default for n in ("contrast", "folds", "seed")
+    }
+    assert ours["seed"].default == inspect.signature(compare_bounds).parameters["seed"].default
+
+
+def test_the_help_shows_an_example(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "heat-ood compare features/train --contrast features/contrast" in run("--help").stdout
+    assert "compare" in CliRunner().invoke(app, ["--help"]).stdout
