@@ -333,7 +333,7 @@ def test_fit_and_info(run: Run, stores: Path) -> None:
     assert (fitted.seed, fitted.beta) == (3, float("inf"))
     assert result["settings"]["beta"] == "inf"
     assert fitted.priors is None
-    assert set(result["outcomes"]) == {"energy", "relative-gmm-joint", "gmm-joint"}
+    assert set(result["outcomes"]) == {"energy", "gmm-joint"}
     about = run("info", "d", "--json")
     assert about["log"] == result["log"]
     assert about["calibration"] is None
@@ -387,7 +387,7 @@ def test_fit_says_what_it_does_without(run: Run, here: Path) -> None:
     Features(avg=whole.avg, labels=whole.labels).save(here / "bare")
     said = run("fit", "bare", "--out", "d", "--no-residual").stderr
     assert said.count("note: ") == 1
-    assert "note: HEAT uses relative-gmm, gmm, nothing corrected; there is no logits, no std, no earlier layers" in said
+    assert "note: HEAT uses gmm, nothing corrected; there is no logits, no std, no earlier layers" in said
 
 
 def test_fit_with_contrast_and_a_checkpoint_goes_on_after_an_interruption(

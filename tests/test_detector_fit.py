@@ -71,7 +71,7 @@ def test_energies_may_be_given_as_priors() -> None:
         ({"residual": "nonsense"}, "residual is .*'auto', not 'nonsense'"),
         ({"priors": THREE, "residual": "none"}, "residual is .*'auto', not 'none'"),
         ({"priors": THREE, "residual": {"gnn": QUICK}}, "residual names gnn, which is not among the priors"),
-        ({"residual": {"gmm": QUICK, "energy": None}}, "residual names gmm, which is not among energy, relative-gmm"),
+        ({"residual": {"gmm": QUICK, "energy": None}}, "residual names gmm, which is not among energy, gmm-joint@"),
         ({"residual": {"gmm": Residual(joint=True)}}, r"residual=Residual\(joint=True"),
         ({"residual": Residual(lam=-1.0)}, "lam must be positive"),
         ({"residual": {"gmm": Residual(epochs=0)}}, "epochs must be positive"),

@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from heat_ood import Features, InputError, Residual
+from detector_data import data
+from heat_ood import HEAT, Features, InputError, Residual, recipe
 from heat_ood.energies import EnergyLogits
 from heat_ood.energies.registry import create_prior
+from heat_ood.metrics import auroc
 from heat_ood.recipe import (
     AGAINST_CONTRAST,
     ONE_LAYER,
@@ -19,7 +21,9 @@ from heat_ood.recipe import (
     default_priors,
     default_residual,
     earlier_layers,
+    holds,
 )
+from heat_ood.selection.tasks import Task, left_out_tasks
 
 
 def some(seed: int, d: int = 5, n: int = 20) -> Tensor:
@@ -145,7 +149,7 @@ def test_the_residual_of_the_default() -> None:
     names = ("energy", "relative-gmm", "gmm")
     assert default_residual(None, names, contrast=True) is AGAINST_CONTRAST
     assert default_residual(None, names, contrast=False) == {"energy": Residual()}
-    assert default_residual(None, names[1:], contrast=False) == {"relative-gmm": Residual()}
+    assert default_residual(None, names[1:], contrast=False) == {"gmm": Residual()}
 
 
 @pytest.mark.parametrize("priors", [PAPER_PRIORS, (EnergyLogits(),)])
@@ -158,3 +162,82 @@ def test_contrast_is_all_that_its_residual_learns_from() -> None:
     assert AGAINST_CONTRAST.joint
     assert AGAINST_CONTRAST.contrast_share == 1
     AGAINST_CONTRAST.check()
+
+
+# Whether a prior holds
+
+
+def split(classes: int, n: int = 600, seed: int = 0, **columns: Any) -> tuple[Features, Features]:
+    full = data(n, seed, classes=classes)
+    features = Features(avg=full.avg, std=full.std, labels=columns.get("labels", full.labels), head=full.head)
+    return HEAT().split(features)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_prior_holds_where_it_tells_classes_that_it_has_not_seen(seed: int) -> None:
+    """Both ways on the same kind of data: of six classes the relative energy knows new ones, of four it does not."""
+    for classes, expected in ((6, True), (4, False)):
+        fitting, held = split(classes, seed=seed)
+        assert holds("relative-gmm-joint", fitting, held) is expected
+        folds = 5 if classes >= 10 else 2
+        tasks = left_out_tasks(["relative-gmm-joint"], fitting, held, folds, seed=0)
+        mean = sum(auroc(t.real[:, 0], t.other[:, 0]) for t in tasks) / len(tasks)
+        assert (mean > 0.5) is expected
+
+
+@pytest.mark.parametrize(("classes", "folds"), [(2, None), (3, None), (4, 2), (9, 2), (10, 5), (12, 5)])
+def test_the_classes_are_left_out_in_five_groups_or_two(
+    classes: int, folds: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def spy(names: Any, fitting: Features, held: Features, folds: int, seed: int) -> list[Task]:
+        asked.append(folds)
+        low, high = torch.zeros(5, 1), torch.ones(5, 1)
+        return [Task("", low, high)] * folds
+
+    monkeypatch.setattr("heat_ood.selection.tasks.left_out_tasks", spy)
+    fitting, held = HEAT().split(data(600, classes=classes, d=max(6, classes)))
+    assert holds("relative-gmm", fitting, held) is (folds is not None)
+    assert asked == ([] if folds is None else [folds])
+
+
+@pytest.mark.parametrize(("higher", "expected"), [((1, 1), True), ((1, -0.5), True), ((0, 0), False), ((-1, 1), False)])
+def test_half_is_not_enough(higher: tuple[float, float], expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AUROCs of 1 and 1, 1 and about 0.05, one half, 0 and 1: their mean decides."""
+    real = torch.arange(10.0)[:, None]
+    shifts = {1: 20.0, 0: 0.0, -1: -20.0, -0.5: -8.5}
+    tasks = [Task("", real, real + shifts[h]) for h in higher]
+    monkeypatch.setattr("heat_ood.selection.tasks.left_out_tasks", lambda *_, **__: tasks)
+    assert holds("relative-gmm", *split(6)) is expected
+
+
+@pytest.mark.parametrize("case", ["no labels", "a class without samples", "a group that is not held out"])
+def test_where_nothing_speaks_for_it_it_does_not_hold(case: str) -> None:
+    fitting, held = split(6)
+    assert holds("relative-gmm", fitting, held)
+    if case == "no labels":
+        fitting, held = split(6, labels=None)
+    if case == "a class without samples":
+        labels = data(600, classes=6).labels
+        assert labels is not None
+        fitting, held = split(6, labels=labels.where(labels != 2, 3))
+    if case == "a group that is not held out":
+        held = held[:1]
+    assert not holds("relative-gmm", fitting, held)
+
+
+def test_no_more_samples_judge_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[Tensor] = []
+    original = left_out_tasks
+
+    def spy(names: Any, fitting: Features, *rest: Any, **more: Any) -> list[Task]:
+        assert fitting.labels is not None
+        used.append(fitting.labels)
+        return original(names, fitting, *rest, **more)
+
+    monkeypatch.setattr("heat_ood.selection.tasks.left_out_tasks", spy)
+    monkeypatch.setattr(recipe, "ENOUGH", 100)
+    assert holds("relative-gmm", *split(5))
+    assert 50 < len(used[0]) <= 100
+    assert set(used[0].tolist()) == set(range(5))

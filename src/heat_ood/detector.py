@@ -169,9 +169,9 @@ class HEAT(Energy):
         lacking = self.choose(features, contrast)
         fitting, held = self.split(features)
         lacking += self.drop_unsupported(fitting, held)
+        self.assemble()
         if lacking:
             warnings.warn(Notice(self.account(lacking)), stacklevel=2)
-        self.assemble()
         self.begin(features)
         composition = self.composition
         identity = self.identity(features, contrast)
@@ -242,8 +242,6 @@ class HEAT(Energy):
             self.shares = None if self.weights is None else tuple(map(float, self.weights))
         given = self.residual
         self.corrected = default_residual(self.priors, self.used, contrast is not None) if auto else given  # type: ignore[assignment]
-        if isinstance(self.corrected, Mapping) and (strange := set(self.corrected) - set(self.used)):
-            raise InputError(f"residual names {', '.join(sorted(strange))}, which is not among {', '.join(self.used)}.")
         return lacking
 
     def drop_unsupported(self, fitting: Features, held: Features) -> list[str]:
@@ -288,6 +286,8 @@ class HEAT(Energy):
 
     def assemble(self) -> None:
         """The unfitted parts, as the settings and the chosen priors say."""
+        if isinstance(self.corrected, Mapping) and (strange := set(self.corrected) - set(self.used)):
+            raise InputError(f"residual names {', '.join(sorted(strange))}, which is not among {', '.join(self.used)}.")
         joint = isinstance(self.corrected, Residual) and self.corrected.joint
         members: dict[str, Energy] = {}
         for given in self.chosen:

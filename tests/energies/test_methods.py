@@ -25,6 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")
 
 TRAINED = ("heat", "ebm", "residual-flow")
 """Their training draws other random numbers in another precision."""
+DEFAULT = ("energy", "relative-gmm-joint", "gmm-joint@layer3", "gmm-joint")
+"""What HEAT is made of, if the classes support it."""
 STATELESS = ("msp", "max-logit", "gradnorm", "odin")
 """They learn nothing, and can score at once."""
 ON_FEATURES = tuple(name for name in CASES if name not in BEYOND)
@@ -143,7 +145,7 @@ def operations(function: Callable[[Features], object], features: Features) -> in
 @on_features
 def test_no_loop_over_samples_or_classes(name: str) -> None:
     """As many operations for ten times the samples of a batch, and for ten times the classes."""
-    settings = {"alpha": 3} if name == "openmax" else {}
+    settings: dict[str, Any] = {"openmax": {"alpha": 3}, "heat": {"priors": DEFAULT}}.get(name, {})
     counts = set()
     for classes in (4, 40):
         train = samples(400, classes=classes)

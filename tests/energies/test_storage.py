@@ -604,9 +604,9 @@ def test_a_default_made_of_something_else_is_refused(
 def test_the_file_says_what_the_default_is_made_of(made: dict[str, Energy], tmp_path: Path) -> None:
     made["heat contrast"].save(tmp_path / "it")
     facts = dict(storage.describe(tmp_path / "it")["facts"][""]["$map"])
-    assert facts["used"] == ["energy", "relative-gmm-joint", "gmm-joint@a.b", "gmm-joint"]
+    assert facts["used"] == ["energy", "gmm-joint@a.b", "gmm-joint"], "three classes do not support the relative one"
     half = recipe.SHARES["densities"] / 2
-    assert facts["weights"] == [recipe.SHARES["energy"], recipe.SHARES["relative"], half, half]
+    assert facts["weights"] == [recipe.SHARES["energy"], half, half]
     assert facts["residual"]["settings"]["contrast_share"] == 1.0
     loaded = HEAT.load(tmp_path / "it")
     assert (loaded.priors, loaded.weights, loaded.residual) == (None, None, "auto")

@@ -25,7 +25,7 @@ def library_defaults(command: str | None) -> dict[str, Any]:
     found = {name: p.default for name, p in inspect.signature(functions[command]).parameters.items()}
     if command == "fit":
         found |= {f.name: f.default for f in fields(Residual)}
-        found["prior"] = ", ".join(found["priors"])
+        found["prior"] = "by what the features have"
     if command == "contrast":
         found["kind"] = ", ".join(found["kinds"])
     return found

@@ -171,6 +171,7 @@ def literal(text: str) -> Any:
 def make(method: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> Energy:
     """The unfitted detector that the options describe."""
     from .. import HEAT, Residual, create
+    from ..recipe import AGAINST_CONTRAST
 
     create(method, **settings)
     if method != "heat":
@@ -190,8 +191,11 @@ def make(method: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> 
             f"there is no residual for --{' and --'.join(trained)} to change.", param_hint="--no-residual"
         )
     if "paper" not in given:
-        residual = None if "no_residual" in given else Residual(**trained)
-        return HEAT(residual=residual, **changes)
+        if "no_residual" in given:
+            changes["residual"] = None
+        elif trained:
+            changes["residual"] = replace(AGAINST_CONTRAST if "contrast" in given else Residual(), **trained)
+        return HEAT(**changes)
 
     preset = HEAT.paper(given["paper"], **changes)
     changed = None if "no_residual" in given else changed_residuals(preset.residual, trained, preset.priors)
