@@ -41,7 +41,7 @@ NUMBERS = "Numbers"
 """The field of the picture's file that holds what it shows."""
 STYLES = {
     "heat": [("#d55e00", ""), ("#e69f00", ""), ("#e69f00", "///"), ("#e69f00", "...")],
-    "composition": [("#0072b2", "")],
+    "composition": [("#0072b2", ""), ("#0072b2", "ooo")],
     "prior": [("#56b4e9", "///"), ("#56b4e9", "..."), ("#56b4e9", "")],
     "baseline": [("#999999", ""), ("#999999", "\\\\\\"), ("#999999", "xxx")],
 }
@@ -212,7 +212,7 @@ def bars(
         colour, hatch = styles[name]
         x = np.arange(len(heights)) + (i - (len(values) - 1) / 2) * width
         handles[name] = panel.bar(x, heights, 0.92 * width, color=colour, hatch=hatch, edgecolor="black", lw=0.7)
-        panel.bar_label(handles[name], fmt="%.1f", padding=2, fontsize=9)
+        panel.bar_label(handles[name], fmt="%.0f", padding=2, fontsize=9)
     panel.set_xticks(range(len(results.groups)), [f"{g}: {', '.join(s)}" for g, s in results.groups.items()])
     panel.set_ylim(50, 103)
     panel.set_yticks([50, 75, 100], ["50 (chance)", "75", "100"])
