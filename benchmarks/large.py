@@ -11,6 +11,7 @@ import time
 
 from common import features, header, peak_memory, reset_peak
 from heat_ood import HEAT, Features, Residual, create
+from heat_ood.recipe import PAPER_PRIORS
 from heat_ood.residual import Hybrid
 
 
@@ -41,7 +42,7 @@ def main(n: int = 20_000, d: int = 2048, classes: int = 1000) -> None:
             )
         reset_peak()
         start = time.perf_counter()
-        detector = HEAT(residual=Residual(epochs=1)).fit(stored, progress=False)
+        detector = HEAT(PAPER_PRIORS, residual=Residual(epochs=1)).fit(stored, progress=False)
         seconds = time.perf_counter() - start
         steps_taken = len(detector.hybrids()) * math.ceil(0.9 * n / Residual().batch)
         print(

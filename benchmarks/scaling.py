@@ -13,6 +13,7 @@ import time
 
 from common import features, header, peak_memory
 from heat_ood import HEAT, Features, Residual
+from heat_ood.recipe import PAPER_PRIORS
 
 
 def child(folder: str) -> None:
@@ -26,7 +27,7 @@ def child(folder: str) -> None:
     thread = threading.Thread(target=watch)
     thread.start()
     start = time.perf_counter()
-    HEAT(residual=Residual(epochs=2)).fit(stored, progress=False)
+    HEAT(PAPER_PRIORS, residual=Residual(epochs=2)).fit(stored, progress=False)
     seconds = time.perf_counter() - start
     done.set()
     thread.join()

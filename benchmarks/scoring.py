@@ -13,6 +13,7 @@ from common import best, features, header
 from heat_ood import HEAT, Residual
 from heat_ood.energies import EnergyLogits, GaussianMixture
 from heat_ood.energies.base import CACHE_FRIENDLY
+from heat_ood.recipe import PAPER_PRIORS
 from heat_ood.residual import Hybrid
 
 
@@ -34,7 +35,7 @@ def products(detector: HEAT) -> list[tuple[int, int]]:
 def main(n: int = 20_000, d: int = 512, classes: int = 10) -> None:
     header(f"Scoring {n:,} samples, {d} features, {classes} classes, three corrected priors composed")
     train = features(5000, d, classes)
-    detector = HEAT(residual=Residual(epochs=1)).fit(train, progress=False)
+    detector = HEAT(PAPER_PRIORS, residual=Residual(epochs=1)).fit(train, progress=False)
     test = features(n, d, classes, seed=1)
     weights = [(torch.randn(o, i), torch.randn(CACHE_FRIENDLY, i)) for i, o in products(detector)]
 

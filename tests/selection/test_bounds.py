@@ -76,7 +76,7 @@ def by_hand() -> dict[int, HEAT]:
 def test_each_bound_has_a_row(found: Comparison) -> None:
     assert list(found.rows) == ["bound 0", f"bound {QUICK.bound:g}", "bound 2"]
     assert all(list(row) == [UNSEEN] for row in found.rows.values())
-    assert found.priors == ("energy", "relative-gmm", "gmm")
+    assert found.priors == ("energy", "gmm")
     assert "bound 2" in str(found)
 
 
