@@ -46,6 +46,7 @@ class Gram(InputEnergy):
         powers: :math:`p` runs from one to this; ten in the paper.
 
     Example:
+        >>> torch.manual_seed(0) and None
         >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
         >>> gram = Gram(layers=("1",)).attach(model).fit(torch.rand(40, 3, 8, 8))
         >>> gram.score(5 * torch.rand(3, 3, 8, 8)).min() > gram.score(torch.rand(3, 3, 8, 8)).max()

@@ -15,9 +15,14 @@ from torch.utils.data.sampler import SubsetRandomSampler, WeightedRandomSampler
 from ..errors import InputError
 from .features import as_labels
 
-__all__ = ["Batch", "Inputs", "check_order", "count_of", "label_array", "rest_of", "unpack"]
+__all__ = ["Batch", "Inputs", "check_order", "count_of", "label_array", "rest_of", "similar", "unpack"]
 
 LABELS = ("label", "labels", "target", "targets", "y")
+KEPT = (
+    *("batch_size", "num_workers", "collate_fn", "pin_memory", "timeout"),
+    *("worker_init_fn", "multiprocessing_context", "prefetch_factor"),
+)
+"""What a loader of other samples takes over from a loader."""
 RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
@@ -130,18 +135,13 @@ def rest_of(loader: Any, done: int, labels: np.ndarray[Any, Any] | None) -> Iter
         known = label_array(dataset)
         if known is None or not np.array_equal(known[:done], labels):
             return None
-    rest: DataLoader[Any] = DataLoader(
-        Subset(dataset, range(done, len(dataset))),
-        batch_size=loader.batch_size,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        drop_last=loader.drop_last,
-        timeout=loader.timeout,
-        multiprocessing_context=loader.multiprocessing_context,
-        prefetch_factor=loader.prefetch_factor,
-    )
-    return iter(rest)
+    return iter(similar(loader, Subset(dataset, range(done, len(dataset))), drop_last=loader.drop_last))
+
+
+def similar(loader: DataLoader[Any], dataset: Any, **changes: Any) -> DataLoader[Any]:
+    """A loader of another data set, in the same batches and by the same workers."""
+    kept: dict[str, Any] = {name: getattr(loader, name) for name in KEPT}
+    return DataLoader(dataset, **kept, **changes)
 
 
 def label_array(dataset: Any) -> np.ndarray[Any, Any] | None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from ..errors import InputError
-from .batches import Inputs, check_order, unpack
+from .batches import Inputs, check_order, similar, unpack
 from .distortions import check_kinds, distort
 
 __all__ = ["Distorted"]
@@ -100,15 +100,5 @@ def reordered(loader: Any, samples: int | None, seed: int) -> DataLoader[Any] | 
     sampler: Any = loader.sampler
     if type(sampler) not in (SequentialSampler, RandomSampler) or len(sampler) != len(dataset):
         return None
-    return DataLoader(
-        dataset,
-        batch_size=loader.batch_size,
-        sampler=np.random.default_rng(seed).permutation(len(dataset))[:samples].tolist(),
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        prefetch_factor=loader.prefetch_factor,
-    )
+    order = np.random.default_rng(seed).permutation(len(dataset))[:samples]
+    return similar(loader, dataset, sampler=order.tolist())
