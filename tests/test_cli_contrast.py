@@ -233,3 +233,12 @@ def test_contrast_from_an_array_enters_a_fit(run: Run) -> None:
     by_hand = HEAT(("gmm",), residual=settings).fit(Features.open("train"), Features.open("c"), progress=False)
     assert taught == by_hand.log
     assert (list(taught), list(without)) == (["joint"], ["gmm"])
+
+
+def test_info_says_how_the_images_were_distorted(run: Run) -> None:
+    run(*CONTRAST_OF, "--kind", "noise", "--kind", "blur", "--samples", 20, "--seed", 3)
+    assert run("info", "c", "--json")["origin"] == "distorted: noise, blur; seed 3; 20 samples"
+    assert "distorted: noise, blur" in run("info", "c").stdout
+    run("extract", *MODEL, "--images", "pictures", "--out", "plain")
+    assert run("info", "plain", "--json")["origin"] is None
+    assert "origin" not in run("info", "plain").stdout

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import warnings
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -15,15 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .energies import Composition, Energy, Prior, register
+from .assembly import assembled, name_of, names_of, unfitted
+from .checks import check_fit
+from .energies import Composition, Energy, register
 from .energies.base import CACHE_FRIENDLY
 from .energies.composition import check_weights
 from .energies.inputs import columns_of
-from .energies.registry import CLASSES, create_prior
+from .energies.registry import CLASSES
 from .energies.storage import VALUES
-from .errors import InputError, NotFittedError, Notice
+from .errors import NotFittedError, Notice
 from .features import Array, Features
-from .features.features import check_same_model
 from .presets import paper_settings
 from .progress import Bars, progress_bars
 from .recipe import AUTO, Residuals, default_priors, default_residual, holds
@@ -165,7 +164,7 @@ class HEAT(Energy):
             checkpoint: a folder where an interrupted fit goes on after the last whole epoch, and ends the same.
             device: where to train and to score; None is where the features are.
         """
-        self.check(features, contrast)
+        check_fit(self, features, contrast)
         lacking = self.choose(features, contrast)
         fitting, held = self.split(features)
         lacking += self.drop_unsupported(fitting, held)
@@ -186,49 +185,6 @@ class HEAT(Energy):
                 self.correct(self.inner, "joint", fitting, held, contrast, bars, checkpoint, identity, device)
         return self.eval()
 
-    def check(self, features: Features, contrast: Features | None) -> None:
-        for given in (features,) if contrast is None else (features, contrast):
-            if not isinstance(given, Features):
-                raise InputError(
-                    f"fit needs Features, not {type(given).__name__}. "
-                    "Pass Features(avg=…, std=…, labels=…, head=(W, b))."
-                )
-        if contrast is not None:
-            check_same_model(features.fingerprint, contrast.fingerprint)
-            if not len(contrast):
-                raise InputError("contrast has no samples. Pass some, or leave it out.")
-            if self.residual is None:
-                raise InputError(
-                    "contrast teaches the residuals, and residual=None has none. Leave out one of the two."
-                )
-        if isinstance(self.priors, str):
-            raise InputError(f"priors is a sequence: write priors=({self.priors!r},).")
-        if self.priors is not None and not self.priors:
-            raise InputError("HEAT needs at least one prior. Leave out priors for the default.")
-        if self.priors is None and self.weights is not None:
-            raise InputError("weights are for priors that are named: pass both, or neither.")
-        if isinstance(self.residual, str) and self.residual != AUTO:
-            raise InputError(f"residual is Residual(…), a mapping, None or {AUTO!r}, not {self.residual!r}.")
-        if not 0 <= self.holdout < 1:
-            raise InputError(f"holdout is a share, at least 0 and below 1, not {self.holdout}.")
-        if self.standardise not in ("held-out", "training"):
-            raise InputError(f"standardise is 'held-out' or 'training', not {self.standardise!r}.")
-        if math.isnan(self.beta):
-            raise InputError(
-                "beta is not a number. It runs from minus infinity (the minimum) to infinity (the maximum)."
-            )
-        if len(features) < 2:
-            raise InputError(f"HEAT cannot be fitted to {len(features)} sample: pass at least two, better thousands.")
-        if isinstance(self.residual, Mapping):
-            unknown = set(self.residual) - {name_of(p) for p in self.priors or self.residual}
-            if unknown:
-                raise InputError(f"residual names {', '.join(sorted(unknown))}, which is not among the priors.")
-            if any(settings is not None and settings.joint for settings in self.residual.values()):
-                raise InputError("A joint residual stands for all priors. Write residual=Residual(joint=True, …).")
-        for settings in self.residual.values() if isinstance(self.residual, Mapping) else [self.residual]:
-            if isinstance(settings, Residual):
-                settings.check()
-
     def choose(self, features: Features, contrast: Features | None) -> list[str]:
         """Settle which priors are used, how they are weighed, which are corrected; returns what the default lacks."""
         auto, lacking = isinstance(self.residual, str), list[str]()
@@ -238,7 +194,7 @@ class HEAT(Energy):
             if auto and contrast is None:
                 lacking.append("no contrast")
         else:
-            self.used = self.named(features)
+            self.used = names_of(self.priors, self.weights, features)
             self.shares = None if self.weights is None else tuple(map(float, self.weights))
         given = self.residual
         self.corrected = default_residual(self.priors, self.used, contrast is not None) if auto else given  # type: ignore[assignment]
@@ -262,49 +218,9 @@ class HEAT(Energy):
             how = f"{', '.join(single) or 'nothing'} corrected"
         return f"HEAT uses {', '.join(self.used)}, {how}; there is {', '.join(lacking)}."
 
-    def named(self, features: Features) -> tuple[str, ...]:
-        """The names of the priors that were asked for, if the features have what they read."""
-        priors = self.priors or ()
-        names = [name_of(p) for p in priors]
-        if len(set(names)) < len(names):
-            raise InputError(
-                f"Each prior may stand once; priors are {names}. Use weights to count one more than the others."
-            )
-        parts = dict(zip(names, map(unfitted, priors), strict=True))
-        needs = {n: (*columns_of(part), *part.learns) for n, part in parts.items()}
-        lacking = {n: [c for c in reads if c not in features.available] for n, reads in needs.items()}
-        missing = {n: columns for n, columns in lacking.items() if columns}
-        if missing:
-            usable = tuple(n for n in names if n not in missing)
-            text = "; ".join(f"{n} reads {', '.join(columns)}" for n, columns in missing.items())
-            raise InputError(
-                f"Some priors cannot be had from {features!r}: {text}. Extract what is missing, or name the priors "
-                f"that there are features for{': priors=' + repr(usable) if usable else ''}."
-            )
-        check_weights(self.weights, len(names))
-        return tuple(names)
-
     def assemble(self) -> None:
         """The unfitted parts, as the settings and the chosen priors say."""
-        if isinstance(self.corrected, Mapping) and (strange := set(self.corrected) - set(self.used)):
-            raise InputError(f"residual names {', '.join(sorted(strange))}, which is not among {', '.join(self.used)}.")
-        joint = isinstance(self.corrected, Residual) and self.corrected.joint
-        members: dict[str, Energy] = {}
-        for given in self.chosen:
-            name = name_of(given)
-            settings = self.corrected.get(name) if isinstance(self.corrected, Mapping) else self.corrected
-            own = None if joint else settings
-            prior = unfitted(given)
-            if own is not None and not isinstance(prior, Prior):
-                raise InputError(
-                    f"{name} cannot be corrected: {prior.no_prior}. Use residual=None, or residual={{…}} without it."
-                )
-            members[name] = prior if own is None else Hybrid(prior, own, seed_of(self.seed, name))
-        share_features(members)
-        composition = Composition(members, self.beta, self.shares)
-        self.inner = composition
-        if joint and isinstance(self.corrected, Residual):
-            self.inner = Hybrid(composition, self.corrected, seed_of(self.seed, "joint"))
+        self.inner = assembled(self.chosen, self.corrected, self.beta, self.shares, self.seed)
 
     def split(self, features: Features) -> tuple[Features, Features]:
         """A view of the samples to fit and a view of those held out, by the seed; each class keeps a sample to fit."""
@@ -402,35 +318,6 @@ class HEAT(Energy):
         self.corrected = facts["residual"] if isinstance(self.residual, str) else self.residual
         check_weights(self.shares, len(self.used))
         self.assemble()
-
-
-def unfitted(prior: str | Energy) -> Energy:
-    """A prior by its name, or one with the settings of the one given."""
-    return create_prior(prior) if isinstance(prior, str) else type(prior)(**prior.settings)
-
-
-def name_of(prior: str | Energy) -> str:
-    """A prior's name: as given, or by its class and what it reads."""
-    if isinstance(prior, str):
-        return prior
-    columns = getattr(prior, "columns", None)
-    return prior.name if columns is None else f"{prior.name}[{','.join(columns)}]"
-
-
-def share_features(members: Mapping[str, Energy]) -> None:
-    """Let the residuals of priors on normalised features that say so read the features of all of them."""
-    priors = {name: part.prior if isinstance(part, Hybrid) else part for name, part in members.items()}
-    spaces = {name: p.space for name, p in priors.items() if isinstance(p, Prior) and p.space.normalise}
-    columns = tuple(dict.fromkeys(column for space in spaces.values() for column in space.columns))
-    for name, space in spaces.items():
-        part = members[name]
-        if isinstance(part, Hybrid) and part.residual.shared and columns != space.columns:
-            part.columns = columns
-
-
-def seed_of(seed: int, name: str) -> int:
-    """A seed for each part, so that a residual does not depend on which others are trained beside it."""
-    return int(np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)[0])
 
 
 register("heat", HEAT, READS, False, "this library's method")

@@ -191,13 +191,18 @@ def test_a_suite_of_ones_own(tmp_path: Path) -> None:
     assert found.data_root() == tmp_path
     assert found.notes == ()
     assert found.variants == ()
-    assert found.contrast == Contrast(CONTRAST, 50_000, 0)
+    assert found.contrast == Contrast(CONTRAST, None, 0)
 
 
 def test_contrast_can_be_switched_off(tmp_path: Path) -> None:
     text = MINE.replace('title = "mine"', 'title = "mine"\ncontrast = false')
     assert suite(written(tmp_path, text)).contrast is None
     assert all(found.contrast == Contrast() for found in suites().values())
+
+
+def test_how_much_contrast_there_is() -> None:
+    assert [Contrast().count(n) for n in (10, 50_000, 1_281_167)] == [10, 50_000, 50_000]
+    assert [Contrast(samples=100).count(n) for n in (10, 1000)] == [100, 100]
 
 
 def test_everything_that_a_file_may_say(tmp_path: Path) -> None:
@@ -248,7 +253,7 @@ def test_everything_that_a_file_may_say(tmp_path: Path) -> None:
         ("[backbone]", '[contrast]\nkind = ["noise"]\n[backbone]', r"contrast\.kind is not a key\. Did you mean kinds"),
         ("[backbone]", '[contrast]\nkinds = ["fog"]\n[backbone]', r"contrast: The kinds cannot be \('fog',\)"),
         ("[backbone]", "[contrast]\nsamples = 0\n[backbone]", "contrast: samples is 0"),
-        ("[backbone]", "[contrast]\nseed = -1\n[backbone]", "contrast: samples is 50000 and seed -1"),
+        ("[backbone]", "[contrast]\nseed = -1\n[backbone]", "contrast: seed is -1"),
         ('path = "others"', 'path = "others"\nlimit = 1.5', r"ood\[0\].limit is 1.5\. Give a whole number"),
         ('[[ood]]\nname = "others"', '[ood]\nname = "others"', r"ood is \{"),
         ("[backbone]", "[backbon]", "backbone is missing"),

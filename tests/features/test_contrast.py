@@ -134,8 +134,40 @@ def test_samples(tmp_path: Path, samples: int, plain: bool) -> None:
         assert same(features, Extractor(network()).contrast(loader)[:samples])
 
 
-def test_more_samples_than_there_are() -> None:
-    assert len(Extractor(network()).contrast(DataLoader(data(), batch_size=5), samples=1000)) == 22
+@pytest.mark.parametrize("plain", [True, False])
+def test_more_samples_than_there_are_go_round_again(tmp_path: Path, plain: bool) -> None:
+    loader: Any = DataLoader(data(), batch_size=5)
+    loader = loader if plain else list(loader)
+    features = Extractor(network()).contrast(loader, tmp_path / "more", samples=50)
+    assert len(features) == len(features.labels) == 50
+    assert same(features[:20], Extractor(network()).contrast(loader)[:20]), "the first round is as it was"
+    assert len({tuple(row.tolist()) for row in features.avg}) == 50, "no distorted image comes twice"
+    assert same(features, Extractor(network()).contrast(loader, samples=50))
+    assert same(features, Extractor(network()).contrast(loader, tmp_path / "more", samples=50)), "from the store"
+
+
+def test_every_image_comes_once_a_round() -> None:
+    images = torch.arange(7.0).view(-1, 1, 1, 1) + torch.zeros(7, 3, 8, 8)
+    found = Distorted(DataLoader(TensorDataset(images), batch_size=3), network(), ("jigsaw-2",), samples=16)
+    numbers = torch.cat([x[:, 0, 0, 0] for x, _ in found]).long().tolist()
+    assert [sorted(numbers[:7]), sorted(numbers[7:14]), len(numbers)] == [[*range(7)], [*range(7)], 16]
+    assert numbers[:7] != numbers[7:14]
+
+
+def test_an_interruption_in_the_second_round(tmp_path: Path) -> None:
+    def run(path: Path, reads: int) -> Features:
+        return Extractor(network()).contrast(DataLoader(Failing(reads), batch_size=5), path, samples=40)
+
+    run(tmp_path / "whole", 40)
+    with pytest.raises(StopError):
+        run(tmp_path / "parts", 33)
+    run(tmp_path / "parts", 40)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_what_can_be_read_once_ends_when_it_ends() -> None:
+    batches = iter([data().tensors[0][:5], data().tensors[0][5:10]])
+    assert len(Extractor(network()).contrast(batches, samples=1000)) == 10
 
 
 def test_samples_are_drawn_from_all_classes() -> None:

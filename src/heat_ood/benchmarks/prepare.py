@@ -94,11 +94,12 @@ def prepare(
 def distorted(extractor: Extractor, loader: DataLoader[Any], contrast: Contrast, folder: Path, say: Say) -> Features:
     """Features of distorted training images; images mix within a batch, so its size is part of what they are."""
     images: Any = loader.dataset
-    made_of = [digest_of(images, extractor), contrast.kinds, contrast.samples, contrast.seed, loader.batch_size]
+    samples = contrast.count(len(images))
+    made_of = [digest_of(images, extractor), contrast.kinds, samples, contrast.seed, loader.batch_size]
     path = folder / f"contrast-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]}"
     if not path.exists():
-        say(f"features of contrast: {min(contrast.samples, len(images)):,} distorted images")
-    return extractor.contrast(loader, path, contrast.kinds, samples=contrast.samples, seed=contrast.seed)
+        say(f"features of contrast: {samples:,} distorted images")
+    return extractor.contrast(loader, path, contrast.kinds, samples=samples, seed=contrast.seed)
 
 
 def prepare_stored(suite: Suite, folder: str | PathLike[str]) -> Prepared:

@@ -28,6 +28,8 @@ FOLDER = Path(__file__).parent / "suites"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 RESERVED = ("id", "train", "contrast", "calibration", "test")
 UNGROUPED = "ood"
+MOST = 50_000
+"""Distorted images where a suite does not say how many."""
 
 
 @dataclass(frozen=True)
@@ -91,21 +93,25 @@ class Contrast:
 
     Args:
         kinds: of distortions, in equal shares.
-        samples: so many training images, drawn at random; all where there are fewer.
+        samples: so many, of training images drawn at random, several of one where there are fewer; None is one of each,
+            50,000 at most.
         seed: of the draw and of the distortions.
     """
 
     kinds: tuple[str, ...] = CONTRAST
-    samples: int = 50_000
+    samples: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_kinds(self.kinds)
-        if self.samples < 1 or self.seed < 0:
-            raise InputError(
-                f"samples is {self.samples} and seed {self.seed}. Take at least 1 image and a seed of at least 0; "
-                "contrast = false does without."
-            )
+        if self.samples is not None and self.samples < 1:
+            raise InputError(f"samples is {self.samples}. Take at least 1 image; contrast = false does without.")
+        if self.seed < 0:
+            raise InputError(f"seed is {self.seed}. Take one of at least 0.")
+
+    def count(self, images: int) -> int:
+        """How many to make of so many training images."""
+        return min(images, MOST) if self.samples is None else self.samples
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def contrast(
         ),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(min=1, help="So many images, drawn at random; by default each image once.")
+        int | None, typer.Option(min=1, help="So many, several of an image if need be; by default each image once.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the order and of the distortions.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew, even if there are features.")] = False,

@@ -73,7 +73,12 @@ def about_features(path: Path, json: bool) -> None:
     columns = {describe((c.layer, c.pooling)): {"width": c.width or 1, "dtype": c.dtype} for c in manifest.columns}
     sidecar = read_sidecar(path) or {}
     result = {"features": str(path), "finished": manifest.finished, "samples": manifest.count, "columns": columns}
-    result |= {"classes": manifest.classes, "head": bool(manifest.head), "fingerprint": manifest.fingerprint}
+    result |= {
+        "origin": manifest.origin or None,
+        "classes": manifest.classes,
+        "head": bool(manifest.head),
+        "fingerprint": manifest.fingerprint,
+    }
     result |= {key: sidecar.get(key) for key in ("model", "images", "preprocessing")} | {
         "class_names": sidecar.get("classes")
     }

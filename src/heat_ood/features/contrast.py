@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -28,7 +29,8 @@ class Distorted:
         loader: the user's own, of ID images, preprocessed as the model wants them.
         model: what the images are for.
         kinds: names of distortions.
-        samples: at most so many images; None is all.
+        samples: so many distorted images; None distorts each once. More than there are images goes round again, in
+            another order and with other distortions; a loader that can be read only once ends when it ends.
         seed: of the order and of the distortions.
 
     Example:
@@ -66,12 +68,23 @@ class Distorted:
 
     def __iter__(self) -> Iterator[Any]:
         left = self.samples
-        for number, batch in enumerate(self.loader if self.drawn is None else self.drawn):
+        for number, batch in enumerate(self.rounds() if self.drawn is None else self.drawn):
             inputs = unpack(batch, self.model).inputs
             generator = torch.Generator().manual_seed(int(np.random.default_rng([self.seed, number]).integers(2**62)))
             yield self.distorted(inputs, left, generator)
             left = None if left is None else left - len(inputs)
             if left is not None and left <= 0:
+                return
+
+    def rounds(self) -> Iterator[Any]:
+        """The batches of the loader, again and again where ``samples`` asks for it."""
+        yield from self.loader
+        while self.samples is not None and not isinstance(self.loader, Iterator):
+            count = 0
+            for batch in self.loader:
+                count += 1
+                yield batch
+            if not count:
                 return
 
     def distorted(self, inputs: Inputs, left: int | None, generator: torch.Generator) -> Any:
@@ -100,5 +113,8 @@ def reordered(loader: Any, samples: int | None, seed: int) -> DataLoader[Any] | 
     sampler: Any = loader.sampler
     if type(sampler) not in (SequentialSampler, RandomSampler) or len(sampler) != len(dataset):
         return None
-    order = np.random.default_rng(seed).permutation(len(dataset))[:samples]
+    count = len(dataset) if samples is None else samples
+    rounds = math.ceil(count / len(dataset)) if len(dataset) else 0
+    generator = np.random.default_rng(seed)
+    order = np.concatenate([generator.permutation(len(dataset)) for _ in range(max(rounds, 1))])[:count]
     return similar(loader, dataset, sampler=order.tolist())

@@ -274,7 +274,8 @@ class Extractor:
             loader: ID images, best those that the backbone was trained on, as for :meth:`extract`; it may shuffle.
             path: a folder for the features; None keeps them in memory.
             kinds: which distortions, in equal shares; :data:`~heat_ood.features.KINDS` has all.
-            samples: so many images, drawn at random; None distorts each image once.
+            samples: so many, of images drawn at random; None distorts each image once, and more than there are images
+                goes round again with other distortions.
             seed: of the order and of the distortions.
             progress: show a bar on the terminal.
             overwrite: start anew, even if there are features at ``path``.

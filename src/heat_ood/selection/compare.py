@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..assembly import names_of
+from ..checks import check_fit
 from ..detector import HEAT
 from ..energies.registry import create_prior
 from ..errors import InputError
@@ -112,8 +114,8 @@ def compare(
     if contrast is None and not folds:
         raise InputError("There is nothing to judge by: pass contrast, folds, or both.")
     detector = HEAT(priors, seed=seed)
-    detector.check(train, contrast)
-    names = default_priors(train).priors if priors is None else detector.named(train)
+    check_fit(detector, train, contrast)
+    names = default_priors(train).priors if priors is None else names_of(priors, None, train)
     fitting, held = detector.split(train)
     tasks: dict[str, list[Task]] = {}
     if folds:
