@@ -71,13 +71,19 @@ def test_json_has_the_numbers_of_the_library(run: Run, options: tuple[Any, ...])
     assert run("train", *options, "--json") == as_json(compare(Features.open("train"), contrast, **settings))
 
 
+def test_bounds_without_classes(run: Run) -> None:
+    found = compare_bounds(Features.open("train"), Features.open("contrast"), residual=QUICK, folds=0)
+    assert run("train", "--contrast", "contrast", "--bounds", "--folds", 0, "--json") == as_json(found)
+
+
 def test_bounds(run: Run) -> None:
     found = compare_bounds(Features.open("train"), Features.open("contrast"), residual=QUICK, seed=2)
     options = ("train", "--contrast", "contrast", "--bounds", "--seed", 2)
     assert run(*options, "--json") == as_json(found)
     result = run(*options)
     assert "unseen distortions" in result.stdout
-    assert "bound 0.125" in result.stdout
+    assert "unseen classes" in result.stdout
+    assert "bound 0.25, odds 20" in result.stdout
     assert f"best on average: {found.best}" in result.stderr
 
 
@@ -106,10 +112,11 @@ def test_a_wrong_command_line_exits_with_2(run: Run, options: tuple[Any, ...]) -
 
 def test_the_defaults_are_the_library_s() -> None:
     ours, theirs = inspect.signature(command).parameters, inspect.signature(compare).parameters
-    assert {n: ours[n].default for n in ("contrast", "folds", "seed")} == {
-        n: theirs[n].default for n in ("contrast", "folds", "seed")
-    }
-    assert ours["seed"].default == inspect.signature(compare_bounds).parameters["seed"].default
+    bounds = inspect.signature(compare_bounds).parameters
+    assert {n: ours[n].default for n in ("contrast", "seed")} == {n: theirs[n].default for n in ("contrast", "seed")}
+    assert ours["seed"].default == bounds["seed"].default
+    said = f"By default {theirs['folds'].default}; {bounds['folds'].default} with --bounds"
+    assert said in str(ours["folds"].annotation)
 
 
 def test_the_help_shows_an_example(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,9 @@ def test_energies_may_be_given_as_priors() -> None:
         ({"residual": {"gmm": QUICK, "energy": None}}, "residual names gmm, which is not among energy, gmm-joint@"),
         ({"residual": {"gmm": Residual(joint=True)}}, r"residual=Residual\(joint=True"),
         ({"residual": Residual(lam=-1.0)}, "lam must be positive"),
+        ({"residual": Residual(odds=0.0)}, "odds must be positive"),
+        ({"residual": Residual(odds=torch.inf)}, "odds are finite"),
+        ({"residual": Residual(odds=2.0, bounded=False)}, "other than 1 for a bounded residual alone"),
         ({"residual": {"gmm": Residual(epochs=0)}}, "epochs must be positive"),
     ],
 )

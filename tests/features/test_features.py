@@ -158,3 +158,19 @@ def test_concatenate_refuses_what_does_not_belong_together() -> None:
 def test_mismatches_are_named(changes: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         some(**changes)
+
+
+def test_among_some_classes_head_logits_and_labels_are_those_of_these_alone() -> None:
+    z, w, b, y = torch.rand(6, 3), torch.rand(4, 3), torch.rand(4), torch.tensor([0, 1, 2, 3, 2, 0])
+    kept = torch.tensor([0, 2])
+    for whole in (Features(avg=z, labels=y, head=(w, b)), Features(avg=z, logits=z @ w.T + b, labels=y)):
+        rows = torch.isin(y, kept).nonzero().flatten()
+        found = whole.subset(rows).among(kept)
+        assert found.labels.tolist() == [0, 1, 1, 0]
+        assert found.classes == 2
+        torch.testing.assert_close(found.logits, (z @ w.T + b)[rows][:, kept])
+        assert whole.among(kept, labelled=False).labels is None
+        assert len(whole.among(kept, labelled=False)) == 6
+        with pytest.raises(InputError, match="none of the classes"):
+            whole.among(kept)
+    assert Features(avg=z, labels=y).among(torch.arange(4)).labels.tolist() == y.tolist()

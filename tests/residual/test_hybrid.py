@@ -1,6 +1,7 @@
 """Residuals with a known answer, and what keeps them from learning the wrong thing."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -27,16 +28,18 @@ def two_gaussians(n=40_000, d=3):
     return p, q, prior, Features(avg=p.sample((n,)))
 
 
-@pytest.mark.parametrize(("lam", "bounded"), [(0.5, True), (2.0, True), (10.0, True), (2.0, False)])
-def test_approaches_the_bounded_log_density_ratio(lam, bounded):
+@pytest.mark.parametrize(
+    ("lam", "bounded", "odds"), [(0.5, True, 1), (2.0, True, 1), (10.0, True, 1), (2.0, False, 1), (1.0, True, 4)]
+)
+def test_approaches_the_bounded_log_density_ratio(lam, bounded, odds):
     p, q, prior, train = two_gaussians()
     training = {"hidden": 64, "depth": 4, "epochs": 6, "batch": 512, "lr": 2e-3}
-    settings = Residual(lam=lam, bounded=bounded, widen=(1.0, 1.0), echo=0.0, temperature=1.0, **training)
+    settings = Residual(lam=lam, odds=odds, bounded=bounded, widen=(1.0, 1.0), echo=0.0, temperature=1.0, **training)
     hybrid = Hybrid(prior, settings).fit(train, Features(avg=p.sample((4096,))))
 
     z = torch.cat([p.sample((2000,)), q.sample((2000,))])
     ratio = p.log_prob(z) - q.log_prob(z)
-    expected = -torch.tanh(ratio / 2) / (2 * lam)
+    expected = -torch.tanh((ratio + math.log(odds)) / 2) / (2 * lam)
     _, residual = hybrid.parts(Features(avg=z))
 
     correlation = torch.corrcoef(torch.stack([expected, residual]))[0, 1].item()
@@ -47,7 +50,8 @@ def test_approaches_the_bounded_log_density_ratio(lam, bounded):
     assert hybrid.outcome == "trained"
 
 
-def test_the_least_loss_is_where_the_formula_says():
+@pytest.mark.parametrize("odds", [1.0, 20.0])
+def test_the_least_loss_is_where_the_formula_says(odds):
     """Minimise the loss over a table of energies on a finite set, where it is an ordinary least-squares problem."""
     p = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     n = torch.tensor([0.1, 0.3, 0.6], dtype=torch.float64)
@@ -57,17 +61,39 @@ def test_the_least_loss_is_where_the_formula_says():
 
     def closure():
         optimiser.zero_grad()
-        loss = (p * energy).sum() - (n * energy).sum() + lam * ((p + n) * energy.square()).sum()
+        real = odds * p  # as if so many more of the samples were real
+        loss = (real * energy).sum() - (n * energy).sum() + lam * ((real + n) * energy.square()).sum()
         loss.backward()
         return loss
 
     optimiser.step(closure)
-    assert torch.allclose(energy.detach(), -torch.tanh(0.5 * (p / n).log()) / (2 * lam), atol=1e-9)
+    assert torch.allclose(energy.detach(), -torch.tanh(0.5 * (odds * p / n).log()) / (2 * lam), atol=1e-9)
 
 
 def test_loss_is_the_formula():
     real, negative = torch.tensor([1.0, 3.0]), torch.tensor([2.0, 6.0])
     assert loss_of(real, negative, 0.5).item() == pytest.approx(2 - 4 + 0.5 * (5 + 20))
+
+
+def test_odds_move_the_same_training_and_nothing_else():
+    _, _, prior, train = two_gaussians(n=2000)
+    quick = Residual(epochs=2, hidden=16, depth=3, lr=1e-3)
+    even, rare = (Hybrid(prior, replace(quick, odds=odds), seed=1).fit(train) for odds in (1.0, 20.0))
+    assert even.log == rare.log
+    (energy, before), (same, after) = even.parts(train), rare.parts(train)
+    assert torch.equal(energy, same)
+    bound = quick.bound
+    torch.testing.assert_close(after, bound * torch.tanh(torch.atanh(before / bound) - 0.5 * math.log(20)))
+    assert after.max() < before.max()
+
+
+def test_odds_leave_a_residual_that_is_switched_off_at_zero():
+    _, _, prior, _ = two_gaussians(n=10)
+    train = Features(avg=prior.propose(2000, torch.Generator().manual_seed(0)))
+    settings = Residual(odds=20.0, widen=(1.0, 1.0), epochs=1, hidden=8, lr=1e-12)
+    with pytest.warns(RuntimeWarning, match="switched off"):
+        hybrid = Hybrid(prior, settings).fit(train)
+    assert not hybrid.parts(train)[1].any()
 
 
 def test_infinite_lambda_gives_the_prior_back():

@@ -19,7 +19,7 @@ from heat_ood.selection.bounds import terms
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{text}") for text in ("The residual:RuntimeWarning", "HEAT uses")]
 QUICK = replace(AGAINST_CONTRAST, epochs=3, hidden=16, depth=3, batch=64, lr=3e-3)
 KINDS, CLASSES, D = (0, 1, 4), 4, 6
-UNSEEN = "unseen distortions"
+UNSEEN, CLASS = "unseen distortions", "unseen classes"
 
 
 def samples(n: int, seed: int, spread: float = 1.0) -> Features:
@@ -61,7 +61,7 @@ def mean_of(detectors: dict[int, HEAT]) -> tuple[float, float]:
 
 @pytest.fixture(scope="module")
 def found() -> Comparison:
-    return compare_bounds(TRAIN, WIDE, residual=QUICK, bounds=(0.0, QUICK.bound, 2.0), seed=1)
+    return compare_bounds(TRAIN, WIDE, residual=QUICK, bounds=(0.0, QUICK.bound, 2.0), odds=(1.0, 20.0), seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +74,11 @@ def by_hand() -> dict[int, HEAT]:
 
 
 def test_each_bound_has_a_row(found: Comparison) -> None:
-    assert list(found.rows) == ["bound 0", f"bound {QUICK.bound:g}", "bound 2"]
-    assert all(list(row) == [UNSEEN] for row in found.rows.values())
+    pairs = [f"bound {b}, odds {o}" for b in (f"{QUICK.bound:g}", 2) for o in (1, 20)]
+    assert list(found.rows) == ["bound 0", *pairs]
+    assert all(list(row) == [UNSEEN, CLASS] for row in found.rows.values())
     assert found.priors == ("energy", "gmm")
-    assert "bound 2" in str(found)
+    assert "bound 2, odds 20" in str(found)
 
 
 def test_bound_zero_is_the_plain_composition(found: Comparison) -> None:
@@ -87,19 +88,64 @@ def test_bound_zero_is_the_plain_composition(found: Comparison) -> None:
 
 def test_the_bound_of_the_training_gives_the_detector_s_own_scores(found: Comparison, by_hand: dict[int, HEAT]) -> None:
     row = verdicts(found)
-    assert row[f"bound {QUICK.bound:g}"] == pytest.approx(mean_of(by_hand), abs=1e-4)
-    assert row[f"bound {QUICK.bound:g}"] != row["bound 0"]
+    assert row[f"bound {QUICK.bound:g}, odds 1"] == pytest.approx(mean_of(by_hand), abs=1e-4)
+    assert row[f"bound {QUICK.bound:g}, odds 1"] != row["bound 0"]
+
+
+def test_odds_give_the_scores_of_a_detector_trained_with_them(found: Comparison) -> None:
+    rare = replace(QUICK, odds=20.0)
+    first, second = (
+        HEAT(residual=rare, seed=1).fit(TRAIN, of_kinds(WIDE, *kinds), progress=False) for kinds in ((0, 4), (1,))
+    )
+    row = verdicts(found)[f"bound {QUICK.bound:g}, odds 20"]
+    assert row == pytest.approx(mean_of({0: second, 1: first, 4: second}), abs=1e-4)
+    assert row != verdicts(found)[f"bound {QUICK.bound:g}, odds 1"]
+
+
+def test_classes_that_the_residual_has_not_seen(found: Comparison) -> None:
+    """By hand: fit on two of four classes, told from the other two, and the other way round."""
+    group = torch.from_numpy(np.random.default_rng(1).permutation(CLASSES) % 2)
+    fitting, held = HEAT(seed=1).split(TRAIN)
+    weight = TRAIN.head[0]
+    guessed = group[(WIDE.avg @ weight.T).argmax(1)]
+    results = []
+    for fold in (0, 1):
+        kept = (group != fold).nonzero().flatten()
+        head = (weight[kept], None)
+        mine = fitting[group[fitting.labels] != fold]
+        labels = torch.searchsorted(kept, mine.labels)
+        negatives = Features(WIDE.avg[guessed != fold], head=head)
+        known = Features(mine.avg, labels=labels, head=head)
+        detector = HEAT(residual=QUICK, seed=1).fit(known, negatives, progress=False)
+        real, other = (held[(group[held.labels] == fold) == left].avg for left in (False, True))
+        m = summary(*(detector.score(Features(z, head=head)) for z in (real, other)))
+        results.append((m.fpr_at_95_id, m.auroc))
+    row = found.rows[f"bound {QUICK.bound:g}, odds 1"][CLASS]
+    assert (row.fpr_at_95_id, row.auroc) == pytest.approx(np.mean(results, 0), abs=1e-4)
+
+
+def test_classes_can_be_left_alone(found: Comparison) -> None:
+    alone = compare_bounds(TRAIN, WIDE, residual=QUICK, bounds=(2.0,), odds=(20.0,), folds=0, seed=1)
+    assert verdicts(alone) == {"bound 2, odds 20": verdicts(found)["bound 2, odds 20"]}
+    assert all(list(row) == [UNSEEN] for row in alone.rows.values())
 
 
 def test_the_terms_add_up_to_the_score(by_hand: dict[int, HEAT]) -> None:
     prior, correction = terms(by_hand[0], WIDE)
-    torch.testing.assert_close(prior + QUICK.bound * correction, by_hand[0].score(WIDE))
+    torch.testing.assert_close(prior + QUICK.bound * correction, by_hand[0].score(WIDE).double())
     assert 0.01 < correction.abs().max() <= 1
 
 
 def test_another_lam_trains_the_same_correction_as_a_share_of_its_bound(found: Comparison) -> None:
     """The bound only scales the loss, which Adam does not feel."""
-    other = compare_bounds(TRAIN, WIDE, residual=replace(QUICK, lam=4.0), bounds=(0.0, QUICK.bound, 2.0), seed=1)
+    other = compare_bounds(
+        TRAIN,
+        WIDE,
+        residual=replace(QUICK, lam=4.0, odds=3.0),
+        bounds=(0.0, QUICK.bound, 2.0),
+        odds=(1.0, 20.0),
+        seed=1,
+    )
     for name, pair in verdicts(found).items():
         assert verdicts(other)[name][1] == pytest.approx(pair[1], abs=5e-3)
 
@@ -107,15 +153,17 @@ def test_another_lam_trains_the_same_correction_as_a_share_of_its_bound(found: C
 def test_a_residual_that_learns_what_the_prior_gets_wrong_may_go_far() -> None:
     narrow = contrast(0.3, 0.3, 0.3)
     residual = replace(QUICK, epochs=12, hidden=32)
-    auroc = {name: pair[1] for name, pair in verdicts(compare_bounds(TRAIN, narrow, residual=residual)).items()}
-    assert list(auroc) == [f"bound {b:g}" for b in BOUNDS]
+    even = compare_bounds(TRAIN, narrow, residual=residual, odds=(1.0,), folds=0)
+    auroc = {name: pair[1] for name, pair in verdicts(even).items()}
+    assert list(auroc) == ["bound 0", *(f"bound {b:g}, odds 1" for b in BOUNDS[1:])]
     assert auroc["bound 0"] < 0.4, "what is narrow has a low energy"
     assert list(auroc.values()) == sorted(auroc.values())
-    assert auroc["bound 2"] > auroc["bound 0"] + 0.2
+    assert auroc["bound 2, odds 1"] > auroc["bound 0"] + 0.2
 
 
 def test_the_same_seed_gives_the_same_verdicts() -> None:
-    runs = [compare_bounds(TRAIN, WIDE, residual=QUICK, bounds=(1.0,), seed=s, progress=s == 2) for s in (2, 2, 3)]
+    settings = {"residual": QUICK, "bounds": (1.0,), "odds": (1.0,)}
+    runs = [compare_bounds(TRAIN, WIDE, **settings, seed=s, progress=s == 2) for s in (2, 2, 3)]
     assert verdicts(runs[0]) == verdicts(runs[1]) != verdicts(runs[2])
 
 
@@ -124,11 +172,13 @@ def test_the_same_seed_gives_the_same_verdicts() -> None:
     [
         ({"contrast": of_kinds(WIDE, 1)}, "have 1 kinds of distortion; judging by unseen ones takes at least 2"),
         ({"contrast": Features(WIDE.avg, head=WIDE.head)}, "have 0 kinds"),
+        ({"train": Features(TRAIN.avg, head=TRAIN.head)}, "no labels for folds=2"),
+        ({"folds": 3}, "4 classes for folds=3"),
         ({"residual": Residual()}, "Residual(joint=True"),
         ({"residual": replace(QUICK, bounded=False)}, "Residual(joint=True"),
         ({"residual": replace(QUICK, lam=torch.inf)}, "Residual(joint=True"),
     ],
-    ids=["one kind", "no kinds", "not joint", "not bounded", "off"],
+    ids=["one kind", "no kinds", "no labels", "few classes", "not joint", "not bounded", "off"],
 )
 def test_what_cannot_be_compared(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:

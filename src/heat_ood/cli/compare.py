@@ -17,9 +17,15 @@ def compare(
     contrast: Annotated[
         Path | None, typer.Option(help="Features of distorted ID images, as heat-ood contrast makes them.")
     ] = None,
-    folds: Annotated[int, typer.Option(min=0, help="Groups of classes, each left out once; 0 for none.")] = 5,
+    folds: Annotated[
+        int | None,
+        typer.Option(min=0, help="Groups of classes, each left out once; 0 for none. By default 5; 2 with --bounds."),
+    ] = None,
     bounds: Annotated[
-        bool, typer.Option("--bounds", help="Judge the residual's bound instead, by distortions it has not seen.")
+        bool,
+        typer.Option(
+            "--bounds", help="Judge the residual's bound and odds instead, by distortions and classes unseen."
+        ),
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the split, the groups and the training.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -40,9 +46,9 @@ def compare(
     if bounds and against is None:
         raise InputError("--bounds judges by distortions. Pass --contrast, which heat-ood contrast makes.")
     if bounds and against is not None:
-        found = compare_bounds(train, against, seed=seed, progress=True)
+        found = compare_bounds(train, against, folds=2 if folds is None else folds, seed=seed, progress=True)
     else:
-        found = compare_rules(train, against, folds=folds, seed=seed)
+        found = compare_rules(train, against, folds=5 if folds is None else folds, seed=seed)
     if json:
         rows = {
             n: {t: {"fpr_at_95_id": v.fpr_at_95_id, "auroc": v.auroc} for t, v in r.items()}

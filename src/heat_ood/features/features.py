@@ -232,6 +232,35 @@ class Features:
         derived._rows = self._rows
         return derived
 
+    def among(self, classes: Tensor, labelled: bool = True) -> Features:
+        """A view for a classifier that knows some classes alone: head and logits cut, labels renumbered.
+
+        Args:
+            classes: the classes to keep, as numbers.
+            labelled: keep the labels; every sample must then be of these classes.
+
+        Example:
+            >>> f = Features(logits=torch.eye(3), labels=[0, 1, 2])
+            >>> f[1:].among(torch.tensor([1, 2])).labels
+            tensor([0, 1])
+        """
+        columns = dict(self._columns)
+        if (None, "logits") in columns:
+            columns[None, "logits"] = columns[None, "logits"][:, classes]
+        labels = None
+        if labelled and self._labels is not None:
+            known = 1 + int(torch.cat([self._labels.cpu(), classes]).max())
+            number = torch.full((known,), -1).index_put((classes,), torch.arange(len(classes)))
+            labels = number[self._labels.cpu()]
+            if int((labels if self._rows is None else labels[self._rows]).min()) < 0:
+                raise InputError("A sample is of none of the classes. Choose the samples of these classes first.")
+        derived = self._derive(columns, labels)
+        derived._rows = self._rows
+        if self._head is not None:
+            bias = self._head.bias
+            derived._head = Head(self._head.weight[classes], None if bias is None else bias[classes])
+        return derived
+
     @classmethod
     def concatenate(cls, parts: Sequence[Features]) -> Features:
         """One feature set of several, in memory; they must have the same columns and come from the same model."""

@@ -130,6 +130,8 @@ class Hybrid(Energy):
             training = Training(self.network, negatives, real, len(features), watched, settings, generator)
             training.run(report, checkpoint)
             self.log, self.outcome = [e.to_dict() for e in training.epochs], training.outcome
+            if not training.useless:
+                self.network.shift(settings.odds)
             self.announce()
         self.network = coordinates.absorb(self.network).requires_grad_(False)
         return self

@@ -70,3 +70,10 @@ class Network(nn.Module):
                 x = leaky_relu_(linear(x, layer.weight, layer.bias), SLOPE)
         energy = linear(x, last.weight, last.bias).squeeze(1)
         return energy if self.bound is None else energy.tanh() * self.bound
+
+    @torch.no_grad()
+    def shift(self, odds: float) -> None:
+        r"""Count real samples ``odds`` times: a bounded network's :math:`u` falls by half their logarithm."""
+        last = self.layers[-1]
+        assert isinstance(last, nn.Linear)
+        last.bias.sub_(math.log(odds) / 2)

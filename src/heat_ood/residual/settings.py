@@ -26,10 +26,13 @@ class Residual:
     .. math:: E_p[E_θ] - E_n[E_θ] + λ \left(E_p[E_θ^2] + E_n[E_θ^2]\right),
         \qquad \text{least at} \quad E_θ = -\frac{1}{2λ} \tanh\left(\tfrac12 \log\frac{p}{n}\right),
 
-    a bounded log density ratio: it never moves a score by more than :math:`1 / 2λ`, in units of :math:`T`.
+    a bounded log density ratio: it never moves a score by more than :math:`1 / 2λ`, in units of :math:`T`. With
+    ``odds`` :math:`o` it becomes :math:`-\frac{1}{2λ} \tanh(\tfrac12 \log(o\, p / n))`: negatives are that much
+    rarer than in training, and only what clearly looks like one is pushed up.
 
     Args:
         lam: :math:`λ`; the bound on the correction is :math:`1 / 2λ`. Infinity gives the prior back.
+        odds: how many times as likely a sample is to be real as to be a negative; a bounded residual alone has them.
         temperature: :math:`T`; None takes the spread of the prior's energy on held-out ID data, so that ``lam``
             means the same for every prior and data set.
         hidden: width of the hidden layers.
@@ -58,6 +61,7 @@ class Residual:
     """
 
     lam: float = 2.0
+    odds: float = 1.0
     temperature: float | None = None
     hidden: int = 256
     depth: int = 6
@@ -84,6 +88,7 @@ class Residual:
         """Refuse settings that cannot be meant, naming the one."""
         positive = {
             "lam": self.lam,
+            "odds": self.odds,
             "hidden": self.hidden,
             "epochs": self.passes(1),
             "batch": self.batch,
@@ -95,6 +100,11 @@ class Residual:
             if not value > 0 or math.isnan(value):
                 least = "at least 2" if name == "depth" else "positive"
                 raise InputError(f"Residual({name}={getattr(self, name)!r}): {name} must be {least}.")
+        if (self.odds != 1 and not self.bounded) or math.isinf(self.odds):
+            raise InputError(
+                f"Residual(odds={self.odds}, bounded={self.bounded}): odds are finite, and other than 1 for a bounded "
+                "residual alone."
+            )
         if self.steps < 0 or self.input_noise < 0 or (self.noise is not None and min(self.noise) < 0):
             raise InputError("Residual: steps, noise and input_noise cannot be negative.")
         for name in ("echo", "contrast_share"):

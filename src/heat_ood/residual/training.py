@@ -155,7 +155,7 @@ class Training:
 
     def conclude(self) -> None:
         """Put the best weights back, and say what happened."""
-        if self.best_loss >= 0:
+        if self.useless:
             self.outcome = f"switched off: {self.outcome}, and no epoch told held-out data from negatives"
         elif self.outcome == "trained" and len(self.epochs) < self.passes:
             self.outcome = f"stopped early after epoch {len(self.epochs)} of {self.passes}"
@@ -163,6 +163,11 @@ class Training:
             for parameter, value in zip(self.network.parameters(), self.best, strict=True):
                 parameter.copy_(value)
         self.network.requires_grad_(False).eval()
+
+    @property
+    def useless(self) -> bool:
+        """No epoch told held-out data from negatives: the network stays as it began, at zero."""
+        return self.best_loss >= 0
 
     def weights(self) -> list[Tensor]:
         return [p.detach().clone() for p in self.network.parameters()]

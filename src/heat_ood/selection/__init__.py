@@ -1,7 +1,7 @@
 """Choosing by ID data alone: two tasks made of it, the rules that compete, and who wins."""
 
-from .bounds import BOUNDS, compare_bounds
+from .bounds import BOUNDS, ODDS, compare_bounds
 from .compare import Comparison, Verdict, compare
 from .rules import RULES, Rule
 
-__all__ = ["BOUNDS", "RULES", "Comparison", "Rule", "Verdict", "compare", "compare_bounds"]
+__all__ = ["BOUNDS", "ODDS", "RULES", "Comparison", "Rule", "Verdict", "compare", "compare_bounds"]

@@ -58,22 +58,10 @@ def left_out_tasks(names: Sequence[str], train: Features, held: Features, folds:
     The classes are dealt into ``folds`` groups and each is left out once. Moments are gathered by group, in one pass
     for each space, and a Gaussian without a group costs a few sums; logits of a left-out class are dropped.
     """
-    classes = train.classes or 0
-    if train.labels is None or held.labels is None or folds < 2 or classes < 2 * folds:
-        raise InputError(
-            "Leaving classes out takes labels, at least two folds, and two classes for each; there are "
-            f"{'no labels' if train.labels is None else f'{classes} classes'} for folds={folds}. Use fewer folds, or "
-            "none (folds=0)."
-        )
-    if strange := sorted(set(range(classes)) ^ set(train.labels.tolist())):
-        raise InputError(
-            f"Leaving classes out takes training samples of each of {classes} classes, numbered from 0: class "
-            f"{', '.join(map(str, strange[:5]))} has none, or is not among them. Pass samples of every class, or "
-            "folds=0."
-        )
-    group = torch.from_numpy(np.random.default_rng(seed).permutation(classes) % folds)
+    group = dealt(train, folds, seed)
     moments = {space: grouped_moments(train, space, group, folds) for space in spaces_of(names)}
     tasks = []
+    assert held.labels is not None
     for fold in range(folds):
         kept = (group != fold).nonzero().flatten()
         known = group[held.labels.cpu()] != fold
@@ -87,6 +75,24 @@ def left_out_tasks(names: Sequence[str], train: Features, held: Features, folds:
         real, other = (torch.stack([score(part).double() for score in scorers], 1) for part in parts)
         tasks.append(Task(f"classes {fold}", real, other))
     return tasks
+
+
+def dealt(train: Features, folds: int, seed: int) -> Tensor:
+    """The group of each class, if the samples can be told by classes that are left out."""
+    classes = train.classes or 0
+    if train.labels is None or folds < 2 or classes < 2 * folds:
+        raise InputError(
+            "Leaving classes out takes labels, at least two folds, and two classes for each; there are "
+            f"{'no labels' if train.labels is None else f'{classes} classes'} for folds={folds}. Use fewer folds, or "
+            "none (folds=0)."
+        )
+    if strange := sorted(set(range(classes)) ^ set(train.labels.tolist())):
+        raise InputError(
+            f"Leaving classes out takes training samples of each of {classes} classes, numbered from 0: class "
+            f"{', '.join(map(str, strange[:5]))} has none, or is not among them. Pass samples of every class, or "
+            "folds=0."
+        )
+    return torch.from_numpy(np.random.default_rng(seed).permutation(classes) % folds)
 
 
 def spaces_of(names: Sequence[str]) -> list[Space]:
