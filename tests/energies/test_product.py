@@ -216,3 +216,13 @@ def test_one_part_is_itself() -> None:
     train = cloud()
     gmm = GaussianMixture().fit(train)
     assert torch.equal(product_of([gmm]).energy(train), gmm.energy(train))
+
+
+def test_groups_are_whitened_apart_as_the_whole_matrix_would() -> None:
+    train = groups()
+    both = product_of(mixtures(train))
+    z = torch.cat([GaussianMixture(group).space(train) for group in GROUPS], 1)
+    y = both.whiten(z)
+    torch.testing.assert_close(y, GaussianMixture.whiten(both, z))
+    torch.testing.assert_close(both.colour_in(y), GaussianMixture.colour_in(both, y))
+    torch.testing.assert_close(both.colour_in(y), z)

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from ..errors import InputError
 from .gmm import GaussianMixture
 
 __all__ = ["product_of"]
+
+
+class Product(GaussianMixture):
+    """A mixture that whitens its groups of features one by one: the zeros between them are not multiplied."""
+
+    groups: Sequence[tuple[slice, slice]] = ()
+    """Of each group the whitened coordinates and those of the space."""
+
+    def whiten(self, z: Tensor) -> Tensor:
+        self.check_width(z, self.white.shape[1], self.columns)
+        return torch.cat([linear(z[:, own], self.white[w, own], -self.shift[w]) for w, own in self.groups], 1)
+
+    def colour_in(self, y: Tensor) -> Tensor:
+        return torch.cat([linear(y[:, w], self.colour[own, w], self.centre[own]) for w, own in self.groups], 1)
 
 
 def product_of(mixtures: Sequence[GaussianMixture]) -> GaussianMixture:
@@ -38,7 +54,7 @@ def product_of(mixtures: Sequence[GaussianMixture]) -> GaussianMixture:
             f"Mixtures of {', '.join(columns)} have no product: it takes different columns, the same classes, and all "
             "of them normalised or none. Fit one mixture to all columns instead."
         )
-    joined = GaussianMixture(columns, first.normalise, first.shrinkage, first.frequencies, first.clusters, first.seed)
+    joined = Product(columns, first.normalise, first.shrinkage, first.frequencies, first.clusters, first.seed)
 
     def all_of(name: str) -> list[Tensor]:
         like: Tensor = getattr(first, name)
@@ -51,4 +67,6 @@ def product_of(mixtures: Sequence[GaussianMixture]) -> GaussianMixture:
     joined.nu = torch.cat(all_of("nu"), 1)
     joined.log_weights, joined.norms = first.log_weights, first.norms
     joined.log_volume = torch.stack(all_of("log_volume")).sum(0)
+    ends = [[0, *accumulate(m.white.shape[axis] for m in mixtures)] for axis in (0, 1)]
+    joined.groups = list(zip(*([slice(*pair) for pair in pairwise(e)] for e in ends), strict=True))
     return joined
