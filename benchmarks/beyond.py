@@ -5,8 +5,8 @@
 
 `rules` is what `heat-ood compare` says of both networks, which is what the weights were chosen by: classes that
 are left out of the fit, and distorted training images. `bounds` is `heat-ood compare --bounds`: residuals that learn
-from every other kind of distortion, or without some classes, judged by the rest. `variants` are against the six OOD sets, which chose nothing
-here; docs/beyond.md says which of them had been looked at before the default was settled. Features are
+from some kinds of distortion and some classes, judged by the rest. `variants` are against the six OOD sets, which
+chose nothing here; docs/beyond.md says which of them had been looked at before the default was settled. Features are
 taken from the cache of `heat-ood benchmark`.
 """
 
@@ -115,7 +115,9 @@ def main() -> None:
             print(parts[-1], flush=True)
         if "bounds" in options.parts:
             found = compare_bounds(data.train, data.contrast)
-            parts.append(f"Bounds and odds of the residual, by distortions and classes that it has not seen:\n\n```\n{found}\n```")
+            parts.append(
+                f"Bounds and odds, by distortions and classes that the residual has not seen:\n\n```\n{found}\n```"
+            )
             print(parts[-1], flush=True)
         if "variants" in options.parts:
             lines = ["| | FPR95 / AUROC | near AUROC | other AUROC | fit, s |", "|---|---|---|---|---|"]

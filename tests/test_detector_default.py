@@ -177,7 +177,7 @@ def test_the_residual_tells_contrast_that_no_prior_can(taught: HEAT) -> None:
     usual, odd = (taught.energies(f) for f in (whole(1000, seed=3), torn(1000, seed=4)))
     assert abs(auroc(usual["prior/joint"], odd["prior/joint"]) - 0.5) < 0.05
     assert auroc(usual["residual/joint"], odd["residual/joint"]) > 0.9
-    assert auroc(usual["score"], odd["score"]) > 0.65
+    assert auroc(usual["score"], odd["score"]) > 0.6
     assert taught.outcomes["joint"].startswith(("trained", "stopped early"))
 
 

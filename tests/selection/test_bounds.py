@@ -17,7 +17,7 @@ from heat_ood.selection import BOUNDS, Comparison, compare_bounds
 from heat_ood.selection.bounds import terms
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{text}") for text in ("The residual:RuntimeWarning", "HEAT uses")]
-QUICK = replace(AGAINST_CONTRAST, epochs=3, hidden=16, depth=3, batch=64, lr=3e-3)
+QUICK = replace(AGAINST_CONTRAST, odds=1.0, epochs=3, hidden=16, depth=3, batch=64, lr=3e-3)
 KINDS, CLASSES, D = (0, 1, 4), 4, 6
 UNSEEN, CLASS = "unseen distortions", "unseen classes"
 
