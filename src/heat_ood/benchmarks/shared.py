@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import torch
 from torch import nn
 
 from .readers import MissingData
@@ -57,7 +59,8 @@ def load(name: str) -> nn.Module:
     for file in (root / "nets.py", root / f"{name}.safetensors"):
         if not file.is_file():
             raise MissingData(f"the network of {name}", file, GET)
-    model = networks(root / "nets.py").load(name)
+    model: Any = networks(root / "nets.py").load(name)
+    model = model.to(memory_format=torch.channels_last)  # half as fast again on a CPU
     assert isinstance(model, nn.Module)
     return model
 

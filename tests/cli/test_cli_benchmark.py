@@ -19,7 +19,7 @@ from heat_ood.cli import app
 from quick import hurry
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")  # a short training may be in vain
-SOURCES = [str(Path(__file__).parents[1] / "src"), str(Path(__file__).parent / "helpers")]
+SOURCES = [str(Path(__file__).parents[2] / "src"), str(Path(__file__).parents[1] / "helpers")]
 SUITE = """
 title = "small images"
 [id]
