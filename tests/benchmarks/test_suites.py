@@ -159,7 +159,9 @@ def test_the_shared_networks(data_dir: Path, name: str) -> None:
     with torch.no_grad():
         logits = model(x)
         assert earlier_layers(Extractor(model, found.backbone.layers)(x)) == ["stage1", "stage2", "stage3"]
-        assert torch.equal(logits, nets.load(found.id.name)(x))
+        torch.testing.assert_close(
+            logits, nets.load(found.id.name)(x), rtol=1e-3, atol=1e-4
+        )  # another layout in memory
     if name == "shared-cifar100":
         assert (logits.argmax(1).numpy() == images.targets).mean() > 0.5
 
