@@ -65,6 +65,8 @@ def compare_bounds(
         raise InputError(
             "Bounds are compared for a joint, bounded residual that is on: Residual(joint=True, lam=1.0, …)."
         )
+    if folds:
+        dealt(train, folds, seed)  # says before any training what cannot be left out
     residual = replace(residual, odds=1.0)
     used, pairs = unseen_kinds(train, contrast, residual, seed, progress)
     tasks = {"unseen distortions": pairs}
