@@ -13,10 +13,8 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from typer.testing import CliRunner
 
 from heat_ood import HEAT, Extractor, Features
-from heat_ood.cli import app
 from heat_ood.features import KINDS
 from heat_ood.features.distortions import CONTRAST
 from heat_ood.images import Preprocessing, open_images
@@ -50,18 +48,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             pixels = rng.integers(0, 256, (12, 10, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "pictures" / label / f"{i}.png")
     return tmp_path
-
-
-@pytest.fixture
-def run() -> Run:
-    """Run a command and check its exit code; with ``--json`` the parsed standard output."""
-
-    def call(*arguments: Any, code: int = 0) -> Any:
-        result = CliRunner().invoke(app, [str(a) for a in arguments])
-        assert result.exit_code == code, result.output
-        return json.loads(result.stdout) if "--json" in arguments and code == 0 else result
-
-    return call
 
 
 def network() -> nn.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +12,8 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 from heat_ood import HEAT, Energy, Features
-from heat_ood.cli import app
 from heat_ood.energies import ODIN, Ensemble, Gram
 from heat_ood.images import Preprocessing
 
@@ -42,18 +39,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", list(sys.path))
     sys.modules.pop(MODULE, None)
     return tmp_path
-
-
-@pytest.fixture
-def run() -> Run:
-    """Run a command and check its exit code; with ``--json`` the parsed standard output."""
-
-    def call(*arguments: Any, code: int = 0) -> Any:
-        result = CliRunner().invoke(app, [str(a) for a in arguments])
-        assert result.exit_code == code, result.output
-        return json.loads(result.stdout) if "--json" in arguments and code in (0, 3) else result
-
-    return call
 
 
 def write_images(folder: Path, seed: int, low: int, high: int, count: int = 8) -> Path:
