@@ -39,8 +39,8 @@ from torch.utils.data import DataLoader
 from common import header
 from heat_ood import HEAT, Extractor, Features, Residual, create
 from heat_ood.benchmarks import MissingData, SetSpec, Suite, open_set, suite
-from heat_ood.benchmarks.jobs import split
-from heat_ood.benchmarks.prepare import accuracy_of
+from heat_ood.benchmarks._jobs import split
+from heat_ood.benchmarks._prepare import accuracy_of
 from heat_ood.energies import Energy
 from heat_ood.errors import FormatError
 from heat_ood.evaluation import Evaluation, evaluate_scores

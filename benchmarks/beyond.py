@@ -25,11 +25,11 @@ import torch
 from common import header
 from heat_ood import HEAT, Features, Residual
 from heat_ood.benchmarks import suite
-from heat_ood.benchmarks.jobs import Data
-from heat_ood.benchmarks.prepare import prepare
+from heat_ood.benchmarks._jobs import Data
+from heat_ood.benchmarks._prepare import prepare
 from heat_ood.evaluation import Evaluation, evaluate_scores
 from heat_ood.features import KINDS
-from heat_ood.recipe import AGAINST_CONTRAST, PAPER_PRIORS, default_priors
+from heat_ood.heat._choice import AGAINST_CONTRAST, PAPER_PRIORS, default_priors
 from heat_ood.selection import compare, compare_bounds
 from tables import save
 

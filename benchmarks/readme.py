@@ -21,9 +21,9 @@ import matplotlib as mpl
 import numpy as np
 from PIL import Image
 
-from heat_ood.benchmarks.findings import champion, columns, duel, percent, plain_composition, points
-from heat_ood.benchmarks.results import Entry, Results
-from heat_ood.benchmarks.tables import Value, cell, grid, markdown_style
+from heat_ood.results._findings import champion, columns, duel, percent, plain_composition, points
+from heat_ood.results._results import Entry, Results
+from heat_ood.results._tables import Value, cell, grid, markdown_style
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

@@ -11,9 +11,9 @@ import torch
 
 from common import best, features, header
 from heat_ood import HEAT, Residual
-from heat_ood.energies import EnergyLogits, GaussianMixture
-from heat_ood.energies.base import CACHE_FRIENDLY
-from heat_ood.recipe import PAPER_PRIORS
+from heat_ood.energies import FreeEnergy, GaussianMixture
+from heat_ood.energies._base import CACHE_FRIENDLY
+from heat_ood.heat._choice import PAPER_PRIORS
 from heat_ood.residual import Hybrid
 
 
@@ -26,7 +26,7 @@ def products(detector: HEAT) -> list[tuple[int, int]]:
         if isinstance(part.prior, GaussianMixture):
             k, d = part.prior.white.shape
             sizes += [(d, k), (k, len(part.prior.nu))]
-        elif isinstance(part.prior, EnergyLogits) and part.prior.weight is not None:
+        elif isinstance(part.prior, FreeEnergy) and part.prior.weight is not None:
             sizes.append((part.prior.weight.shape[1], part.prior.weight.shape[0]))
         sizes += [(layer.in_features, layer.out_features) for layer in part.network.layers]
     return sizes

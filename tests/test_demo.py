@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 
 from heat_ood import HEAT, Extractor, evaluate
 from heat_ood import demo as module
+from heat_ood.benchmarks.digits import KNOWN, _patches, load_data, train
 from heat_ood.cli import app
-from heat_ood.demo import KNOWN, Result, load_data, patches, run, train
+from heat_ood.demo import Result, run
 from heat_ood.errors import InputError
-from heat_ood.features.distortions import CONTRAST
-from heat_ood.recipe import AGAINST_CONTRAST, AUTO
+from heat_ood.features._distortions import CONTRAST
+from heat_ood.heat._choice import AGAINST_CONTRAST, AUTO
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual:RuntimeWarning")
 QUICK = replace(AGAINST_CONTRAST, epochs=2, hidden=16)
@@ -48,7 +49,7 @@ def test_what_is_unknown_has_the_values_of_digits() -> None:
 
 
 def test_patches_cover_the_photographs() -> None:
-    found = patches()
+    found = _patches()
     assert found.shape == (2 * 13 * 20, 8, 8)
     assert (found.min((1, 2)) == 0).all()
     assert (found.max((1, 2)) == 16).all()
@@ -131,7 +132,7 @@ def test_it_spares_a_folder_with_other_things(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = module.run_in
     monkeypatch.setattr(module, "run_in", lambda folder, seed, say, _: quick(folder, seed, say, HEAT(residual=QUICK)))
-    monkeypatch.setattr(module, "train", lambda x, y, seed: train(x, y, seed=seed, epochs=2))
+    monkeypatch.setattr(module.digits, "train", lambda x, y, seed: train(x, y, seed=seed, epochs=2))
     arguments = ["demo", "--out", str(tmp_path / "demo"), "--seed", "1", *(["--json"] if as_json else [])]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from heat_ood import methods
-from heat_ood.benchmarks.results import Results
+from heat_ood.results._results import Results
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")

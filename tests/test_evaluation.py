@@ -11,7 +11,7 @@ import torch
 
 from heat_ood.errors import FormatError, InputError
 from heat_ood.evaluation import Evaluation, compare, evaluate, evaluate_scores
-from heat_ood.features.features import Features
+from heat_ood.features._features import Features
 from heat_ood.metrics import METRICS, percentile_intervals, replicates, summary
 
 

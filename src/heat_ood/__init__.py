@@ -3,12 +3,14 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .registry import expect as _expect
+
 if TYPE_CHECKING:
-    from .detector import HEAT
     from .energies import Energy, Prior, create, methods
     from .errors import FormatError, HeatError, InputError, NotFittedError
     from .evaluation import Evaluation, evaluate
     from .features import Extractor, Features
+    from .heat import HEAT
     from .residual import Residual
 
 __all__ = [
@@ -27,21 +29,21 @@ __all__ = [
     "evaluate",
     "methods",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-HOMES = {
-    "detector": ("HEAT",),
+_HOMES = {
     "energies": ("Energy", "Prior", "create", "methods"),
     "errors": ("FormatError", "HeatError", "InputError", "NotFittedError"),
     "evaluation": ("Evaluation", "evaluate"),
     "features": ("Extractor", "Features"),
+    "heat": ("HEAT",),
     "residual": ("Residual",),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that ``heat-ood --help`` need not load torch."""
-    for module, names in HOMES.items():
+    for module, names in _HOMES.items():
         if name in names:
             value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
             return value
@@ -50,3 +52,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+_expect(lambda: import_module(".heat", __name__))  # which knows all rooms that have methods

@@ -1,11 +1,8 @@
 """The demo: a small network learns the digits 0 to 6, and HEAT tells them from other digits, photographs and noise.
 
-Everything is decided beforehand and nothing is chosen by the result. The 1,797 digits of scikit-learn (8 × 8, values
-0 to 16) are split at random by the seed: of the digits 0 to 6, 60 % train the network and fit the detector, 20 %
-calibrate it, 20 % test it; 7, 8 and 9 are near-OOD. The network has seen neither the calibration nor the test samples,
-but the same writers' hands occur in all parts. Far-OOD are patches of scikit-learn's two sample photographs, stretched
-to the digits' range so that brightness does not give them away, and uniform noise. HEAT is the default: it reads the
-network's stages, and learns to tell its features from those of the training images, distorted.
+Everything is decided beforehand and nothing is chosen by the result; :mod:`heat_ood.benchmarks.digits` says what the
+images are. HEAT is the default: it reads the network's stages, and learns to tell its features from those of the
+training images, distorted.
 """
 
 from __future__ import annotations
@@ -21,123 +18,22 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from .detector import HEAT
+from .benchmarks import digits
 from .energies import create
 from .errors import InputError
 from .evaluation import Evaluation, compare, evaluate_scores
-from .features import Extractor, Features
-from .features.distortions import CONTRAST
+from .features import CONTRAST, Extractor, Features
+from .heat import HEAT
 from .report import panels
 
-__all__ = ["Data", "Network", "Result", "load_data", "run", "train"]
+__all__ = ["Result", "run"]
 
-KNOWN = 7
-"""The digits below this are ID."""
-TRAIN, CALIBRATION = 0.6, 0.2
 FPR = 0.05
-PATCH, NOISE = 32, 500
 FILES = ("detector", "results.json", "results.md", "scores.png")
-
-
-@dataclass(frozen=True)
-class Data:
-    """Images (n, 1, 8, 8) with values in [0, 1]; labels where a class is known."""
-
-    train: tuple[Tensor, Tensor]
-    calibration: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
-    ood: dict[str, Tensor]
-
-
-class Network(nn.Module):
-    """Three convolutions, 64 maps of 4 × 4, their mean and a linear head.
-
-    Example:
-        >>> Network(7)(torch.zeros(2, 1, 8, 8)).shape
-        torch.Size([2, 7])
-    """
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.stage1, self.stage2, self.stage3 = block(1, 32), block(32, 64), block(64, 64)
-        self.pool = nn.MaxPool2d(2)
-        self.head = nn.Linear(64, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        maps = self.stage3(self.pool(self.stage2(self.stage1(x))))
-        return self.head(maps.mean((2, 3)))  # type: ignore[no-any-return]
-
-
-def block(width: int, out: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(width, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU())
-
-
-def load_data(seed: int = 0) -> Data:
-    """The digits, split by the seed, and what is not a known digit."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    rng = np.random.default_rng(seed)
-    known = rng.permutation(np.flatnonzero(digits.target < KNOWN))
-    unknown = np.flatnonzero(digits.target >= KNOWN)
-    ends = [round(TRAIN * len(known)), round((TRAIN + CALIBRATION) * len(known))]
-
-    def part(rows: np.ndarray[Any, Any]) -> tuple[Tensor, Tensor]:
-        return as_images(digits.images[rows]), torch.from_numpy(digits.target[rows]).long()
-
-    parts = [part(rows) for rows in np.split(known, ends)]
-    noise = rng.integers(0, 17, (NOISE, 8, 8))
-    ood = {
-        "digits 7–9": as_images(digits.images[unknown]),
-        "photo patches": as_images(patches()),
-        "noise": as_images(noise),
-    }
-    return Data(parts[0], parts[1], parts[2], ood)
-
-
-def as_images(values: np.ndarray[Any, Any]) -> Tensor:
-    return torch.from_numpy(values / 16).float().unsqueeze(1)
-
-
-def patches() -> np.ndarray[Any, Any]:
-    """The photographs in grey, cut on a grid, averaged down to 8 × 8, each patch stretched to whole numbers 0 to 16."""
-    from sklearn.datasets import load_sample_images
-
-    found = []
-    for photo in load_sample_images().images:
-        grey = photo.mean(2)
-        rows, columns = grey.shape[0] // PATCH, grey.shape[1] // PATCH
-        cells = (
-            grey[: rows * PATCH, : columns * PATCH].reshape(rows * 8, PATCH // 8, columns * 8, PATCH // 8).mean((1, 3))
-        )
-        found.append(cells.reshape(rows, 8, columns, 8).swapaxes(1, 2).reshape(-1, 8, 8))
-    joined = np.concatenate(found)
-    low, high = joined.min((1, 2), keepdims=True), joined.max((1, 2), keepdims=True)
-    stretched: np.ndarray[Any, Any] = np.round(16 * (joined - low) / np.maximum(high - low, 1e-9))
-    return stretched
-
-
-def train(images: Tensor, labels: Tensor, seed: int = 0, epochs: int = 20, batch: int = 64) -> Network:
-    """Plain cross-entropy; the same seed gives the same network."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Network(int(labels.max()) + 1)
-        steps = epochs * -(-len(images) // batch)
-        optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 1e-2, total_steps=steps)
-        for _ in range(epochs):
-            for chosen in torch.split(torch.randperm(len(images)), batch):
-                loss = nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-                schedule.step()
-    return model.eval()
 
 
 @dataclass(frozen=True)
@@ -231,9 +127,9 @@ def one_thread() -> Iterator[None]:
 
 def run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) -> Result:
     started = time.perf_counter()
-    data = load_data(seed)
-    say(f"training a network on {len(data.train[0])} images of the digits 0 to {KNOWN - 1}")
-    model = train(*data.train, seed=seed)
+    data = digits.load_data(seed)
+    say(f"training a network on {len(data.train[0])} images of the digits 0 to {digits.KNOWN - 1}")
+    model = digits.train(*data.train, seed=seed)
     with torch.inference_mode():
         accuracy = float((model(data.test[0]).argmax(1) == data.test[1]).float().mean())
 
@@ -252,7 +148,7 @@ def run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) 
     sets = {"": test, **ood}
     terms = {name: detector.energies(features) for name, features in sets.items()}
     scores = {"MSP": {name: softmax.score(features) for name, features in sets.items()}}
-    for prior in detector.used:
+    for prior in detector.priors_:
         scores[f"prior {prior}"] = {name: found[f"prior/{prior}"] for name, found in terms.items()}
     scores["priors composed, no residual"] = {name: plain.score(features) for name, features in sets.items()}
     scores["HEAT"] = {name: found["score"] for name, found in terms.items()}
@@ -265,7 +161,7 @@ def run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) 
         samples={"train": len(fitting), "calibration": len(calibration), "test": len(test)}
         | {n: len(f) for n, f in ood.items()},
         accuracy=accuracy,
-        used=dict(zip(detector.used, detector.shares or [1.0] * len(detector.used), strict=True)),
+        used=dict(zip(detector.priors_, detector.weights_ or [1.0] * len(detector.priors_), strict=True)),
         contrast=len(contrast),
         evaluations=evaluations,
         outcomes=detector.outcomes,

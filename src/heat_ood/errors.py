@@ -1,10 +1,51 @@
 """What the library raises: each error says the cause, then what the reader can do."""
 
-__all__ = ["FormatError", "HeatError", "InputError", "NotFittedError", "Notice"]
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+__all__ = ["Argument", "FormatError", "HeatError", "InputError", "NotFittedError", "Notice"]
+
+
+class Argument(NamedTuple):
+    """An argument that an error advises to pass: ``overwrite=True`` in Python, ``--overwrite`` on the command line.
+
+    Args:
+        name: of the argument.
+        value: to give it; None where any may be given.
+    """
+
+    name: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.name}=…" if self.value is None else f"{self.name}={self.value!r}"
 
 
 class HeatError(Exception):
-    """Anything that heat-ood raises on purpose."""
+    """Anything that heat-ood raises on purpose.
+
+    Its message is made of parts: text, and arguments that whoever shows it spells in its own way.
+
+    Example:
+        >>> error = HeatError("There is one already. Pass ", Argument("overwrite", True), " to replace it.")
+        >>> str(error)
+        'There is one already. Pass overwrite=True to replace it.'
+        >>> error.spelt(lambda argument: f"--{argument.name}")
+        'There is one already. Pass --overwrite to replace it.'
+    """
+
+    def __init__(self, *parts: str | Argument) -> None:
+        super().__init__(*parts)
+        self.parts = parts
+
+    def __str__(self) -> str:
+        return self.spelt(str)
+
+    def spelt(self, spell: Callable[[Argument], str]) -> str:
+        """The message, with each argument as ``spell`` writes it."""
+        return "".join(spell(part) if isinstance(part, Argument) else str(part) for part in self.parts)
 
 
 class InputError(HeatError, ValueError):

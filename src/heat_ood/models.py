@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -19,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from .errors import InputError
+from .errors import HeatError, InputError
 
 __all__ = ["load_model"]
 
@@ -29,7 +32,14 @@ CONVERT = (
 )
 
 
-def load_model(name: str, weights: str | PathLike[str] | None = None, *, pretrained: bool = False) -> nn.Module:
+def load_model(
+    name: str,
+    weights: str | PathLike[str] | None = None,
+    *,
+    pretrained: bool = False,
+    folder: Path | None = None,
+    root: Path | None = None,
+) -> nn.Module:
     """A model in evaluation mode.
 
     Args:
@@ -38,6 +48,8 @@ def load_model(name: str, weights: str | PathLike[str] | None = None, *, pretrai
             folder is searched too.
         weights: a ``.safetensors`` file for the model, of exactly its parameters and buffers.
         pretrained: fetch timm's own weights; ``timm:resnet34?pretrained`` says the same.
+        folder: where ``module.py`` of ``module:function`` is looked for first.
+        root: where data lie, for a function that has an argument of this name.
 
     What a model draws at random when it is made is the same in every run.
     """
@@ -54,7 +66,7 @@ def load_model(name: str, weights: str | PathLike[str] | None = None, *, pretrai
                 f"pretrained is for timm's models; {name} loads its own weights, or pass a .safetensors file."
             )
         else:
-            model = from_function(source, rest)
+            model = from_function(source, rest, folder, root)
     if file is not None:
         put_weights(model, file, name)
     return model.eval()
@@ -96,12 +108,14 @@ def from_timm(text: str, pretrained: bool, own_weights: bool) -> nn.Module:
     return model
 
 
-def from_function(module_name: str, function_name: str) -> nn.Module:
+def from_function(
+    module_name: str, function_name: str, folder: Path | None = None, root: Path | None = None
+) -> nn.Module:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = importlib.import_module(module_name)
+        module = _imported(module_name, folder)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise InputError(
@@ -123,13 +137,16 @@ def from_function(module_name: str, function_name: str) -> nn.Module:
             if inspect.isroutine(v) and getattr(v, "__module__", None) == module.__name__
         ]
         raise InputError(f"{module_name} has no function {function_name!r}. It has {', '.join(own) or 'none'}.")
-    if required := needed(function):
+    arguments = {"root": root} if root is not None and "root" in _parameters(function) else {}
+    if required := [name for name in needed(function) if name not in arguments]:
         raise InputError(
             f"{module_name}:{function_name} needs the arguments {', '.join(required)}. Name a function "
             f"without arguments, for example def model(): return {function_name}({required[0]}=…)."
         )
     try:
-        model = function()
+        model = function(**arguments)
+    except HeatError:
+        raise
     except Exception as error:
         raise InputError(
             f"{module_name}:{function_name} raised {type(error).__name__}: {first_line(error)}. Try it in Python first."
@@ -141,12 +158,29 @@ def from_function(module_name: str, function_name: str) -> nn.Module:
     return model
 
 
+def _imported(name: str, folder: Path | None) -> ModuleType:
+    """A module by its name; one that lies in the folder comes before all others."""
+    file = None if folder is None else folder / f"{name}.py"
+    if file is None or not file.is_file():
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
 def needed(function: Any) -> list[str]:
     """The arguments without a default."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
+    parameters = _parameters(function).values()
     return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-if TYPE_CHECKING:
-    from .residual.training import Report
+__all__ = ["Bars", "Report", "progress_bars"]
 
-__all__ = ["Bars", "progress_bars"]
+Report = Callable[[int, int, dict[str, float]], None]
+"""Told (done, total, numbers) after each step."""
 
 
 class Bars:

@@ -15,10 +15,10 @@ from torch import nn
 
 from cifar_data import write_cifar, write_cifar10
 from heat_ood import Extractor
-from heat_ood.benchmarks import training
+from heat_ood.benchmarks import _training as training
+from heat_ood.benchmarks._readers import MissingData
+from heat_ood.benchmarks._training import TrainingRecipe, augment, train_backbone
 from heat_ood.benchmarks.backbone import DATASETS, RESNETS, build_backbone
-from heat_ood.benchmarks.readers import MissingData
-from heat_ood.benchmarks.training import TrainingRecipe, augment, train_backbone
 from heat_ood.errors import FormatError, InputError
 from heat_ood.images import Preprocessing
 from heat_ood.models import load_model

@@ -15,13 +15,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import quick
 from heat_ood import Extractor, Features, InputError, create, evaluate
-from heat_ood.benchmarks.benchmark import ALL_EXPERIMENTS, command, run_benchmark
-from heat_ood.benchmarks.prepare import prepare, prepare_stored, preset_of
-from heat_ood.benchmarks.results import Results
-from heat_ood.benchmarks.runner import look_at
-from heat_ood.benchmarks.suites import Contrast, Suite, suite, suites
-from heat_ood.features.distortions import CONTRAST
-from heat_ood.presets import PRESETS
+from heat_ood.benchmarks._benchmark import ALL_EXPERIMENTS, command, run_benchmark
+from heat_ood.benchmarks._prepare import prepare, prepare_stored, preset_of
+from heat_ood.benchmarks._runner import look_at
+from heat_ood.benchmarks._suites import Contrast, Suite, suite, suites
+from heat_ood.features._distortions import CONTRAST
+from heat_ood.heat._presets import PRESETS
+from heat_ood.results._results import Results
 
 SUITE = """
 title = "small images"
@@ -236,7 +236,7 @@ def test_from_stored_features(small: Suite, place: Path, tmp_path: Path) -> None
 
 
 def test_a_variant_with_other_priors_is_a_row_of_its_own(small: Suite, tmp_path: Path) -> None:
-    from heat_ood.benchmarks.benchmark import experiment_jobs
+    from heat_ood.benchmarks._benchmark import experiment_jobs
 
     data = prepare(small, cache=tmp_path).data
     jobs = experiment_jobs(small, "main", data, None)

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from heat_ood import HEAT, Features, InputError, create
-from heat_ood.benchmarks import experiments
-from heat_ood.benchmarks.experiments import BETAS, EXPERIMENTS, LAMBDAS, SHARES, jobs_of, usable_methods
-from heat_ood.benchmarks.forms import CORRECTED, FULL, PLAIN, forms, usual_forms
-from heat_ood.benchmarks.jobs import Data, Job, split
-from heat_ood.recipe import PAPER_PRIORS
+from heat_ood.benchmarks import _experiments as experiments
+from heat_ood.benchmarks._experiments import BETAS, EXPERIMENTS, LAMBDAS, SUBSETS, jobs_of, usable_methods
+from heat_ood.benchmarks._forms import CORRECTED, FULL, PLAIN, forms, usual_forms
+from heat_ood.benchmarks._jobs import Data, Job, split
+from heat_ood.heat._choice import PAPER_PRIORS
 from method_data import BEYOND, CASES, samples
 from quick import FAST
 
@@ -139,7 +139,7 @@ def test_lambda_runs_from_a_tenth_to_a_hundred_and_without_a_residual(data: Data
 
 def test_low_data_takes_a_share_of_each_class(data: Data, tmp_path: Path) -> None:
     jobs = own_jobs("low-data", data)
-    assert len(jobs) == 3 * len(SHARES)
+    assert len(jobs) == 3 * len(SUBSETS)
     rows = experiments.stratified(data.train, 0.1, seed=2)
     assert data.train.labels is not None
     assert torch.bincount(data.train.labels[rows]).tolist() == [8, 8, 8, 8]

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heat_ood import HEAT, Features, Residual, recipe
-from heat_ood.benchmarks.experiments import job_of
-from heat_ood.benchmarks.forms import BARE, CORRECTED, FULL, PAPER, PLAIN, THREE, forms, usual_forms
-from heat_ood.benchmarks.jobs import Data
-from heat_ood.benchmarks.runner import digest_of, slug
+from heat_ood import HEAT, Features, Residual
+from heat_ood.benchmarks._experiments import job_of
+from heat_ood.benchmarks._forms import BARE, CORRECTED, FULL, PAPER, PLAIN, THREE, forms, usual_forms
+from heat_ood.benchmarks._jobs import Data
+from heat_ood.benchmarks._runner import digest_of, slug
 from heat_ood.errors import Notice
-from heat_ood.presets import paper_settings
-from heat_ood.recipe import PAPER_PRIORS
+from heat_ood.heat import _choice as recipe
+from heat_ood.heat._choice import PAPER_PRIORS
+from heat_ood.heat._presets import paper_settings
 from method_data import samples
 from quick import FAST, fast
 
@@ -68,7 +69,7 @@ def test_the_papers_method_is_its_preset(data: Data) -> None:
 def test_settings_say_what_the_default_comes_to(data: Data) -> None:
     settings = job_of(FULL, data).settings
     assert settings["priors"] == ("energy", "relative-gmm-joint", "gmm-joint@layer3", "gmm-joint")
-    assert settings["weights"] == recipe.default_priors(data.train).weights
+    assert settings["weights"] == recipe.default_choice(data.train).weights
     assert settings["residual"] == recipe.AGAINST_CONTRAST
     assert settings["contrast"].startswith("100 samples")
     assert "seed" not in settings
@@ -86,7 +87,7 @@ def test_with_another_recipe_or_contrast_a_result_is_another_one(data: Data, mon
     assert changed(replace(data, contrast=samples(100, seed=5))) == {FULL}
     assert changed(replace(data, contrast=None)) == {FULL}
     with monkeypatch.context() as patch:
-        patch.setitem(recipe.SHARES, "energy", 5.0)
+        patch.setitem(recipe.FAMILY_WEIGHTS, "energy", 5.0)
         assert changed(data) == {FULL, BARE, PLAIN}
     with monkeypatch.context() as patch:
         patch.setattr(recipe, "AGAINST_CONTRAST", replace(recipe.AGAINST_CONTRAST, lam=3.0))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heat_ood.benchmarks.paper import data, paper_costs, paper_doubts, paper_entries
+from heat_ood.benchmarks._paper import data, paper_costs, paper_doubts, paper_entries
 
 TEX = Path(__file__).parents[3] / "shared" / "paper" / "heat.tex"
 TABLES = [(table["label"], table["suite"], table["experiment"]) for table in data()["tables"]]
@@ -134,12 +134,12 @@ def test_costs_add_up():
 
 def test_other_networks_get_only_the_sets_of_the_same_name_and_no_average():
     sets = ("cifar100", "tinyimagenet", "scenes", "clothing", "textures", "svhn")
-    entries = paper_entries("shared-cifar10", "main", sets)
+    entries = paper_entries("cifar10", "main", sets)
     assert [entry.name for entry in entries] == [entry.name for entry in paper_entries("cifar10", "main")]
     evaluation = entries[-1].runs[0].evaluation
     assert evaluation.names == ("cifar100", "tinyimagenet", "textures", "svhn")
     assert np.isnan(evaluation.average.auroc)
-    assert paper_entries("shared-cifar10", "composition", sets) == ()
+    assert paper_entries("cifar10", "composition", sets) == ()
 
 
 def test_a_suite_that_is_not_in_the_paper_has_no_rows():

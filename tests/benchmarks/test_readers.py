@@ -16,8 +16,8 @@ from scipy.io import savemat
 from torch.utils.data import DataLoader
 
 from cifar_data import write_cifar, write_cifar10, write_cifar100
-from heat_ood import demo
-from heat_ood.benchmarks.readers import READERS, MissingData, SetSpec, open_set
+from heat_ood.benchmarks import digits
+from heat_ood.benchmarks._readers import READERS, MissingData, SetSpec, open_set
 from heat_ood.errors import InputError
 from heat_ood.images import ImageSet, Preprocessing, UnreadableImageError
 
@@ -361,7 +361,7 @@ def test_without_lmdb_the_install_command_is_given(tmp_path: Path, monkeypatch: 
 
 
 def test_the_demos_digits_are_what_the_demo_sees() -> None:
-    data = demo.load_data()
+    data = digits.load_data()
     shown = Preprocessing(mean=(0.0,), std=(16 / 17,))
     for path, (x, y) in {"train": data.train, "test": data.test}.items():
         images = open_set(SetSpec("d", "digits", path), ".")

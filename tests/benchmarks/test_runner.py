@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from heat_ood import evaluate
-from heat_ood.benchmarks.experiments import job_of
-from heat_ood.benchmarks.jobs import Data, Job, Scored
-from heat_ood.benchmarks.results import Entry
-from heat_ood.benchmarks.runner import digest_of, entries, run_jobs
+from heat_ood.benchmarks._experiments import job_of
+from heat_ood.benchmarks._jobs import Data, Job, Scored
+from heat_ood.benchmarks._runner import digest_of, entries, run_jobs
 from heat_ood.energies import create
+from heat_ood.results._results import Entry
 from method_data import samples
 
 METHODS = ("msp", "gmm", "knn")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,15 @@ from safetensors.torch import save_file
 from torch import nn
 
 from cifar_data import write_cifar10
-from heat_ood import Extractor, demo, methods
-from heat_ood.benchmarks import shared
+from heat_ood import Extractor, methods
+from heat_ood.benchmarks import digits
+from heat_ood.benchmarks._readers import READERS, MissingData, SetSpec, open_set
+from heat_ood.benchmarks._suites import Backbone, Contrast, suite, suites
 from heat_ood.benchmarks.backbone import DATASETS
-from heat_ood.benchmarks.readers import READERS, MissingData, SetSpec, open_set
-from heat_ood.benchmarks.suites import Backbone, Contrast, suite, suites
 from heat_ood.errors import InputError
-from heat_ood.features.distortions import CONTRAST
+from heat_ood.features._distortions import CONTRAST
+from heat_ood.heat._choice import earlier_layers
 from heat_ood.images import Preprocessing
-from heat_ood.recipe import earlier_layers
 
 NEAR_TO_FAR = {"mid": ("lsun", "places"), "far": ("textures", "svhn")}
 LEADERBOARD = {"near": ("ssb-hard", "ninco"), "far": ("inaturalist", "textures", "openimage-o")}
@@ -66,6 +68,14 @@ path = "others"
 """
 
 
+SUITES = Path(__file__).parents[2] / "benchmarks" / "suites"
+
+
+@pytest.fixture(autouse=True)
+def own_suites(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEAT_OOD_SUITES", str(SUITES))
+
+
 def written(tmp_path: Path, text: str = MINE) -> Path:
     file = tmp_path / "mine.toml"
     file.write_text(text, encoding="utf-8")
@@ -81,7 +91,7 @@ def test_a_suite_is_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/nowhere")
     found = suite(name)
     assert found.name == name
-    assert not found.custom
+    assert found.custom == name.startswith("shared")
     assert [spec.name for spec in found.ood] == [n for names in found.groups.values() for n in names]
     assert set(found.left_out) <= set(methods())
     for spec in (found.id.train, found.id.test, *found.ood):
@@ -129,10 +139,10 @@ def test_openood_takes_its_validation_images_to_calibrate() -> None:
 
 
 def test_the_demo_is_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "train", partial(demo.train, epochs=1))
+    monkeypatch.setattr(digits, "train", partial(digits.train, epochs=1))
     found = suite("demo")
-    model, data = found.backbone.load("."), demo.load_data()
-    again = demo.train(*data.train)
+    model, data = found.backbone.load("."), digits.load_data()
+    again = digits.train(*data.train)
     images = open_set(found.ood[0], ".")
     assert found.backbone.preprocessing is not None
     images.preprocessing = found.backbone.preprocessing
@@ -153,7 +163,8 @@ def test_the_shared_networks(data_dir: Path, name: str) -> None:
     assert found.backbone.preprocessing is not None
     images.preprocessing = found.backbone.preprocessing
     x = torch.stack([images[i][0] for i in range(50)])
-    nets = shared.networks(data_dir / "nets.py")
+    sys.path.insert(0, str(SUITES))
+    nets = importlib.import_module("shared_networks").networks(data_dir / "nets.py")
     with np.load(data_dir / "cifar100_test.npz") as file:
         assert torch.equal(x, nets.normalise(file["images"][list(images.rows)]))
     with torch.no_grad():
@@ -169,10 +180,9 @@ def test_the_shared_networks(data_dir: Path, name: str) -> None:
 def test_where_the_shared_data_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = suite("shared-cifar10")
     monkeypatch.delenv("HEAT_OOD_DATA", raising=False)
-    (tmp_path / "here").mkdir()
-    (tmp_path / "shared" / "data").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "here")
-    assert found.data_root().resolve() == tmp_path / "shared" / "data"
+    assert found.data_root().resolve() == Path(__file__).parents[3] / "shared" / "data", "beside the checkout"
+    monkeypatch.chdir(tmp_path)
+    assert suite("cifar10").data_root() == Path("data")
     monkeypatch.setenv("HEAT_OOD_DATA", str(tmp_path))
     assert found.data_root() == tmp_path
     assert suite("cifar10").data_root() == tmp_path
@@ -189,7 +199,7 @@ def test_a_suite_of_ones_own(tmp_path: Path) -> None:
     assert found.id.calibration == 5
     assert found.id.seed == 0
     assert found.id.train == SetSpec("things-train", "folder", "train")
-    assert found.backbone == Backbone("a network", "my_models:small")
+    assert found.backbone == Backbone("a network", "my_models:small", folder=tmp_path)
     assert found.data_root() == tmp_path
     assert found.notes == ()
     assert found.variants == ()
@@ -226,7 +236,7 @@ def test_everything_that_a_file_may_say(tmp_path: Path) -> None:
     assert found.backbone.preprocessing == Preprocessing((8, 8), (0, 0.5, 1), (1, 1, 1), "bicubic", 0.9, True)
     assert found.ood == (SetSpec("others", "folder", "others", get="there", limit=3),)
     assert found.groups == {"far": ("others",)}
-    assert found.variants[0].backbone == Backbone("b", "m:f", head=False, layers="stages")
+    assert found.variants[0].backbone == Backbone("b", "m:f", head=False, layers="stages", folder=tmp_path)
     assert found.left_out == {"gram": "slow"}
     assert found.contrast == Contrast(("noise", "mixup"), 70, 3)
     assert found.notes == ("one", "two")

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cifar_data import write_cifar10
-from heat_ood.benchmarks import training
-from heat_ood.benchmarks.training import TrainingRecipe
+from heat_ood.benchmarks import _training as training
+from heat_ood.benchmarks._training import TrainingRecipe
 from heat_ood.cli import app
 
 MODULE = "tiny_network_of_backbone_cli"

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from heat_ood.benchmarks.results import Results
-from heat_ood.benchmarks.suites import suites
+from heat_ood.benchmarks._suites import suites
 from heat_ood.cli import app
+from heat_ood.results._results import Results
 from quick import hurry
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")  # a short training may be in vain
@@ -79,7 +79,7 @@ def run(*arguments: object, code: int = 0) -> Any:
 def test_without_a_suite_it_lists_them() -> None:
     listed = json.loads(run("--json").stdout)
     assert set(listed) == set(suites())
-    assert "shared-cifar10" in run().stdout
+    assert "openood-v1.5-cifar10" in run().stdout
 
 
 def test_it_writes_tables_results_and_a_report(here: Path) -> None:

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from heat_ood import Features
 from heat_ood.cli import app
-from heat_ood.cli.compare import compare as command
-from heat_ood.recipe import AGAINST_CONTRAST
+from heat_ood.cli._compare import compare as command
+from heat_ood.heat._choice import AGAINST_CONTRAST
 from heat_ood.selection import RULES, compare, compare_bounds
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual:RuntimeWarning")

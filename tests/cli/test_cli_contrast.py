@@ -16,7 +16,7 @@ from torch import nn
 
 from heat_ood import HEAT, Extractor, Features
 from heat_ood.features import KINDS
-from heat_ood.features.distortions import CONTRAST
+from heat_ood.features._distortions import CONTRAST
 from heat_ood.images import Preprocessing, open_images
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual:RuntimeWarning")

@@ -45,7 +45,7 @@ def test_fit_with_the_defaults_of_the_library(run: Run, stores: Path, monkeypatc
 def test_fit_the_plain_composition_of_chosen_priors(run: Run, stores: Path) -> None:
     run("fit", "train", "--out", "d", "--prior", "gmm", "--prior", "energy", "--no-residual")
     fitted = HEAT.load("d")
-    assert fitted.used == ("gmm", "energy")
+    assert fitted.priors_ == ("gmm", "energy")
     assert fitted.residual is None
 
 
@@ -81,7 +81,7 @@ def test_fit_says_what_it_does_without(run: Run, here: Path) -> None:
 def test_fit_with_contrast_and_a_checkpoint_goes_on_after_an_interruption(
     run: Run, stores: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from heat_ood.residual.training import Training
+    from heat_ood.residual._training import Training
 
     command = ("fit", "train", "--prior", "gmm", "--epochs", 4, "--contrast", "far")
     run(*command, "--out", "whole")

@@ -110,7 +110,7 @@ def test_from_images_to_decisions(
     assert about["fingerprint"] == energy.fingerprint
 
 
-def test_per_class(run: Run, pictures: Path) -> None:
+def test_per_class(run: Run, pictures: Path, others: Path) -> None:
     run("fit", pictures, "--method", "odin", *MODEL, "--out", "d")
     told = run("calibrate", "d", pictures, *MODEL, "--per-class", code=1).stderr
     assert "No calibration sample is predicted as class" in told
@@ -126,8 +126,8 @@ def test_per_class(run: Run, pictures: Path) -> None:
     odin = ODIN.load("e").attach(model)
     assert odin.calibration is not None
     assert odin.calibration.per_class
-    rows = run("score", "e", pictures, *balanced, "--fpr", 0.5, "--json")["rows"]
-    assert [row["p_value"] for row in rows] == pytest.approx(odin.p_value(x).tolist())
+    rows = run("score", "e", others, *balanced, "--fpr", 0.5, "--json")["rows"]
+    assert [row["p_value"] for row in rows] == pytest.approx(odin.p_value(tensor_of(others)).tolist())
 
 
 def test_the_layers_of_gram(run: Run, pictures: Path) -> None:

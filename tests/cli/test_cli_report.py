@@ -6,7 +6,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from heat_ood.cli.app import app
+from heat_ood.cli._app import app
 from heat_ood.report import report
 from results_data import rich, small
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from heat_ood.energies import Calibration, EnergyLogits, MaximumSoftmax
+from heat_ood.energies import Calibration, FreeEnergy, MaximumSoftmax
 from heat_ood.errors import InputError, NotFittedError
 from heat_ood.features import Features
 
@@ -188,7 +188,7 @@ def test_per_class_needs_logits() -> None:
 
 
 def test_a_class_that_was_not_there_is_refused() -> None:
-    detector = EnergyLogits().fit(logits(9)).calibrate(logits(99), per_class=True)
+    detector = FreeEnergy().fit(logits(9)).calibrate(logits(99), per_class=True)
     with pytest.raises(InputError, match="Class 4 is predicted, but the detector is calibrated for 3 classes"):
         detector.p_value(Features(logits=torch.eye(5)))
 

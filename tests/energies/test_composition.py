@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from heat_ood.energies import Composition, Energy, EnergyLogits, GaussianMixture, MaximumSoftmax, compose
+from heat_ood.energies import Composition, Energy, FreeEnergy, GaussianMixture, MaximumSoftmax, compose
 from heat_ood.errors import InputError
 from heat_ood.features import Features
 
@@ -187,7 +187,7 @@ def test_names_with_dots_are_kept() -> None:
 
 def test_parts_of_two_precisions_compose() -> None:
     train = Features(avg=randn(100, 4), logits=randn(100, 3, seed=1).float(), labels=torch.arange(100) % 3)
-    both = Composition({"gmm": GaussianMixture(), "energy": EnergyLogits()}).fit(train)
+    both = Composition({"gmm": GaussianMixture(), "energy": FreeEnergy()}).fit(train)
     assert torch.isfinite(both.score(train)).all()
 
 

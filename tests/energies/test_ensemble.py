@@ -52,7 +52,7 @@ def expected(logits: list[np.ndarray[Any, Any]], kind: str) -> list[float]:
 @pytest.mark.parametrize("count", [2, 5])
 @pytest.mark.parametrize("classes", [2, 10])
 def test_equals_numpy(monkeypatch: pytest.MonkeyPatch, kind: str, count: int, classes: int) -> None:
-    monkeypatch.setattr("heat_ood.energies.ensemble.CACHE_FRIENDLY", 7)
+    monkeypatch.setattr("heat_ood.energies._ensemble.CACHE_FRIENDLY", 7)
     parts = members(count, classes=classes)
     found = Ensemble(kind).fit(parts).score(parts)
     np.testing.assert_allclose(found, expected([p.logits.numpy() for p in parts], kind), rtol=1e-9, atol=1e-12)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from heat_ood.energies import Energy, FastBoundary
-from heat_ood.energies.head import CHUNK
+from heat_ood.energies._head import CHUNK
 from heat_ood.errors import InputError
 from heat_ood.features import Features
 

@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 from torch import Tensor
 
 from heat_ood import Energy, HeatError, InputError, create
-from heat_ood.energies.flow import ResidualFlow, identity_flow
+from heat_ood.energies._flow import GaussianFlow, identity_flow
 from heat_ood.features import Features
 
 
@@ -29,9 +29,9 @@ def banana(n: int = 600, seed: int = 0, classes: int = 1) -> Features:
     return Features(avg=z, labels=labels)
 
 
-def quick(**changes: object) -> ResidualFlow:
+def quick(**changes: object) -> GaussianFlow:
     settings = {"normalise": False, "couplings": 3, "hidden": 16, "epochs": 12, "batch": 64, "lr": 1e-2}
-    return ResidualFlow(**settings | changes)
+    return GaussianFlow(**settings | changes)
 
 
 @pytest.mark.parametrize("classes", [1, 3])

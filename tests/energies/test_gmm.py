@@ -14,7 +14,7 @@ import torch
 
 from gmm_reference import by_numpy, cloud, reference, seeded
 from heat_ood.energies import GaussianMixture
-from heat_ood.energies.gmm import factor, shrinkage_of
+from heat_ood.energies._gmm import factor, shrinkage_of
 from heat_ood.errors import InputError
 from heat_ood.features import Features
 

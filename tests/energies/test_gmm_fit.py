@@ -11,7 +11,7 @@ from sklearn.covariance import oas
 
 from gmm_reference import by_numpy, cloud, seeded
 from heat_ood.energies import GaussianMixture
-from heat_ood.energies.gmm import CHUNK, mixture_of, shrinkage_of
+from heat_ood.energies._gmm import CHUNK, mixture_of, shrinkage_of
 from heat_ood.errors import InputError, NotFittedError
 from heat_ood.features import Features, Space
 

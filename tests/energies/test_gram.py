@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from heat_ood import HEAT, Extractor, Features, create, evaluate
 from heat_ood.energies import Composition, Gram
-from heat_ood.energies.gram import gram_rows
+from heat_ood.energies._gram import gram_rows
 from heat_ood.errors import InputError, NotFittedError
 
 Array = np.ndarray[Any, Any]

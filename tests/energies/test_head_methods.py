@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from torch import Tensor
 
 from heat_ood.energies import Ash, Dice, Energy, React, Scale
-from heat_ood.energies.head import HeadPrior
+from heat_ood.energies._head import HeadPrior
 from heat_ood.errors import InputError
 from heat_ood.features import Features
 

@@ -11,9 +11,10 @@ import torch
 from scipy.stats import spearmanr
 
 from gmm_reference import cloud, seeded
-from heat_ood.energies import Energy, KNearest, create, neighbours
-from heat_ood.energies.neighbours import attraction, mean_perplexity, nearest, stored_samples
-from heat_ood.energies.registry import create_prior
+from heat_ood.energies import Energy, KNearest, create
+from heat_ood.energies import _neighbours as neighbours
+from heat_ood.energies._methods import create_prior
+from heat_ood.energies._neighbours import attraction, mean_perplexity, nearest, stored_samples
 from heat_ood.errors import InputError
 from heat_ood.features import Features, Space
 

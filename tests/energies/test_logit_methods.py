@@ -12,7 +12,7 @@ from scipy.special import rel_entr, softmax
 from torch import Tensor
 
 from heat_ood.energies import Energy, Gen, GradNorm, KLMatching, MaximumLogit
-from heat_ood.energies.head import CHUNK
+from heat_ood.energies._head import CHUNK
 from heat_ood.errors import InputError
 from heat_ood.features import Features
 

@@ -10,7 +10,7 @@ import torch
 from scipy.special import logsumexp, softmax
 from torch import Tensor
 
-from heat_ood.energies import EnergyLogits, MaximumSoftmax
+from heat_ood.energies import FreeEnergy, MaximumSoftmax
 from heat_ood.errors import InputError
 from heat_ood.features import Features
 
@@ -38,7 +38,7 @@ def with_head(n: int = 80, d: int = 5, classes: int = 3, **more: Tensor) -> Feat
 def test_energy_equals_scipy(temperature: float, classes: int, scale: float) -> None:
     logits = scale * randn(50, classes)
     expected = -temperature * logsumexp(logits.numpy() / temperature, axis=1)
-    energy = EnergyLogits(temperature).fit(Features(logits=logits))
+    energy = FreeEnergy(temperature).fit(Features(logits=logits))
     np.testing.assert_allclose(energy.score(logits), expected, rtol=1e-12)
     np.testing.assert_allclose(energy.score(Features(logits=logits)), expected, rtol=1e-12)
 
@@ -46,7 +46,7 @@ def test_energy_equals_scipy(temperature: float, classes: int, scale: float) -> 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 10.0])
 def test_gradient_goes_through_the_head(temperature: float) -> None:
     features = with_head()
-    energy = EnergyLogits(temperature).fit(features)
+    energy = FreeEnergy(temperature).fit(features)
     assert energy.space.columns == ("avg",)
     z = features.avg.clone().requires_grad_()
     (auto,) = torch.autograd.grad(energy.energy_of(z).sum(), z)
@@ -57,7 +57,7 @@ def test_gradient_goes_through_the_head(temperature: float) -> None:
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
 def test_logits_alone_are_their_own_space(temperature: float) -> None:
     features = Features(logits=randn(80, 3), labels=torch.arange(80) % 3)
-    energy = EnergyLogits(temperature, proposals=True).fit(features)
+    energy = FreeEnergy(temperature, proposals=True).fit(features)
     assert energy.space.columns == ("logits",)
     z = features.logits.clone().requires_grad_()
     (auto,) = torch.autograd.grad(energy.energy_of(z).sum(), z)
@@ -67,7 +67,7 @@ def test_logits_alone_are_their_own_space(temperature: float) -> None:
 
 def test_proposals_are_features_that_the_head_reads() -> None:
     features = with_head()
-    z = EnergyLogits(proposals=True).fit(features).propose(200, seeded())
+    z = FreeEnergy(proposals=True).fit(features).propose(200, seeded())
     assert z.shape == (200, 5)
     assert (z >= 0).all()
     norms = features.avg.norm(dim=1)
@@ -77,17 +77,17 @@ def test_proposals_are_features_that_the_head_reads() -> None:
 
 def test_without_proposals_it_refuses_to_propose() -> None:
     with pytest.raises(InputError, match="proposals=True"):
-        EnergyLogits().fit(with_head()).propose(3)
+        FreeEnergy().fit(with_head()).propose(3)
 
 
 def test_given_logits_are_scored_as_they_are() -> None:
     features = with_head(logits=randn(80, 3))
     expected = -logsumexp(features.logits.numpy(), axis=1)
-    np.testing.assert_allclose(EnergyLogits().fit(features).score(features), expected, rtol=1e-12)
+    np.testing.assert_allclose(FreeEnergy().fit(features).score(features), expected, rtol=1e-12)
 
 
 def test_a_second_fit_forgets_the_first_head() -> None:
-    energy = EnergyLogits().fit(with_head())
+    energy = FreeEnergy().fit(with_head())
     energy.fit(Features(logits=randn(80, 3)))
     assert energy.space.columns == ("logits",)
     assert energy.weight is None
@@ -95,7 +95,7 @@ def test_a_second_fit_forgets_the_first_head() -> None:
 
 def test_half_precision_is_computed_in_float32() -> None:
     logits = 100 * randn(50, 10)
-    score = EnergyLogits().fit(Features(logits=logits.half())).score(Features(logits=logits.half()))
+    score = FreeEnergy().fit(Features(logits=logits.half())).score(Features(logits=logits.half()))
     assert score.dtype == torch.float32
     np.testing.assert_allclose(score, -logsumexp(logits.half().double().numpy(), axis=1), rtol=1e-6)
 
@@ -103,19 +103,19 @@ def test_half_precision_is_computed_in_float32() -> None:
 @pytest.mark.parametrize("temperature", [0.0, -1.0])
 def test_temperature_is_positive(temperature: float) -> None:
     with pytest.raises(InputError, match="temperature must be positive"):
-        EnergyLogits(temperature).fit(with_head())
+        FreeEnergy(temperature).fit(with_head())
 
 
-@pytest.mark.parametrize("method", [EnergyLogits, MaximumSoftmax])
+@pytest.mark.parametrize("method", [FreeEnergy, MaximumSoftmax])
 def test_no_logits(method: type) -> None:
     features = Features(avg=randn(10, 3))
     with pytest.raises(InputError, match=r"needs logits|logits is missing"):
         method().fit(features).score(features)
 
 
-@pytest.mark.parametrize("energy", [EnergyLogits(), MaximumSoftmax()])
+@pytest.mark.parametrize("energy", [FreeEnergy(), MaximumSoftmax()])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_logits_that_are_not_finite_are_named(energy: EnergyLogits | MaximumSoftmax, value: float) -> None:
+def test_logits_that_are_not_finite_are_named(energy: FreeEnergy | MaximumSoftmax, value: float) -> None:
     logits = randn(50, 3)
     logits[31, 1] = value
     with pytest.raises(

@@ -10,7 +10,7 @@ import torch
 
 from gmm_reference import by_numpy, cloud
 from heat_ood.energies import SSD, Energy, Mahalanobis, create
-from heat_ood.energies.gmm import shrinkage_of
+from heat_ood.energies._gmm import shrinkage_of
 from heat_ood.errors import InputError
 from heat_ood.features import Features
 

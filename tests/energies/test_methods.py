@@ -17,8 +17,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heat_ood import HEAT, Energy, Features, InputError, NotFittedError, Prior, create, evaluate, methods
-from heat_ood.energies import Composition, EnergyLogits
-from heat_ood.energies.registry import METHODS, create_prior
+from heat_ood.energies import Composition, FreeEnergy
+from heat_ood.energies._methods import create_prior
+from heat_ood.registry import METHODS
 from method_data import BEYOND, CASES, PRIORS, QUICK, REFUSED, Case, D, network, samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")  # a short training may be in vain
@@ -362,14 +363,14 @@ def test_a_contrastive_backbone_has_no_logits(name: str) -> None:
 
 @by_itself
 def test_it_can_be_composed(name: str) -> None:
-    both = Composition({"energy": EnergyLogits(), name: Case(name).create()}).fit(samples())
+    both = Composition({"energy": FreeEnergy(), name: Case(name).create()}).fit(samples())
     assert torch.isfinite(both.score(samples(20, seed=2))).all()
     assert set(Case(name).create().reads) <= set(both.reads)
 
 
 @pytest.mark.parametrize("name", ["gram", "ensemble"])
 def test_what_reads_more_than_features_is_refused(name: str) -> None:
-    for make in (lambda: Composition({"a": create(name), "energy": EnergyLogits()}), lambda: HEAT((name,))):
+    for make in (lambda: Composition({"a": create(name), "energy": FreeEnergy()}), lambda: HEAT((name,))):
         with pytest.raises(InputError, match=name):
             make().fit(samples())
 
@@ -443,7 +444,7 @@ def test_any_subset_of_priors(priors: tuple[str, ...], tmp_path: Path) -> None:
 
 def test_uncorrectable_methods_can_stand_beside_corrected_ones() -> None:
     detector = HEAT(("gmm", "msp"), residual={"gmm": QUICK}).fit(samples(), progress=False)
-    assert set(detector.hybrids()) == {"gmm"}
+    assert set(detector.hybrids_) == {"gmm"}
     assert torch.isfinite(detector.score(samples(10, seed=2))).all()
 
 

@@ -11,7 +11,8 @@ import torch
 from scipy.special import logsumexp
 
 from gmm_reference import cloud, seeded
-from heat_ood.energies import Energy, NNGuide, neighbours
+from heat_ood.energies import Energy, NNGuide
+from heat_ood.energies import _neighbours as neighbours
 from heat_ood.errors import InputError
 from heat_ood.features import Features
 

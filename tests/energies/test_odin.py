@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from heat_ood import HEAT, Energy, Extractor, Features, create, evaluate, methods
-from heat_ood.energies import ODIN, Composition, EnergyLogits, InputEnergy
+from heat_ood.energies import ODIN, Composition, FreeEnergy, InputEnergy
 from heat_ood.errors import InputError, NotFittedError
 
 WITHOUT = "ODIN scores stored features without the input perturbation"
@@ -476,7 +476,7 @@ def test_in_a_composition_it_acts_on_the_logits(prior: Any, tmp_path: Path) -> N
     features = Features(avg=randn(60, 4), logits=randn(60, 3, seed=1), labels=torch.arange(60) % 3)
     odin = create("odin") if isinstance(prior, str) else prior
     with pytest.warns(UserWarning, match=WITHOUT):
-        both = Composition({"odin": odin, "energy": EnergyLogits()}).fit(features)
+        both = Composition({"odin": odin, "energy": FreeEnergy()}).fit(features)
     assert both.reads == ("logits",)
     with pytest.warns(UserWarning, match=WITHOUT):
         heat = HEAT(priors=(prior, "energy"), residual=None, holdout=0).fit(features)

@@ -13,8 +13,8 @@ from scipy.stats import rankdata, weibull_min
 from torch import Tensor
 
 from heat_ood.energies import Energy, OpenMax
-from heat_ood.energies.head import CHUNK
-from heat_ood.energies.openmax import largest, weibull
+from heat_ood.energies._head import CHUNK
+from heat_ood.energies._openmax import largest, weibull
 from heat_ood.errors import InputError
 from heat_ood.features import Features
 

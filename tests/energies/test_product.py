@@ -12,7 +12,7 @@ from torch.distributions import Categorical, MixtureSameFamily, MultivariateNorm
 
 from gmm_reference import by_numpy, cloud, seeded
 from heat_ood.energies import GaussianMixture
-from heat_ood.energies.product import product_of
+from heat_ood.energies._product import product_of
 from heat_ood.errors import InputError
 from heat_ood.features import Features
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from heat_ood import HEAT, Energy, Features, FormatError, InputError, NotFittedError
-from heat_ood.energies import Composition, EnergyLogits, Flat, GaussianMixture, MaximumSoftmax, storage
+from heat_ood.energies import Composition, Flat, FreeEnergy, GaussianMixture, MaximumSoftmax
+from heat_ood.energies import _storage as storage
 from storage_data import QUICK, VARIANTS, data, fitted, outcome
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")  # a short training may be in vain
@@ -82,8 +83,8 @@ def test_all_that_was_learned_comes_back(name: str, made: dict[str, Energy], tmp
     assert loaded.reads == energy.reads
     if isinstance(energy, HEAT):
         assert isinstance(loaded, HEAT)
-        assert (loaded.log, loaded.outcomes, loaded.used) == (energy.log, energy.outcomes, energy.used)
-        assert (loaded.learns, loaded.corrected) == (energy.learns, energy.corrected)
+        assert (loaded.log, loaded.outcomes, loaded.priors_) == (energy.log, energy.outcomes, energy.priors_)
+        assert (loaded.learns, loaded.residuals_) == (energy.learns, energy.residuals_)
         for term, value in energy.energies(test).items():
             assert torch.equal(loaded.energies(test)[term], value), term
     if energy.fingerprint is not None:
@@ -107,7 +108,7 @@ def test_an_uncalibrated_detector_comes_back_uncalibrated(tmp_path: Path) -> Non
 def test_a_training_log_that_is_not_finite_is_kept(tmp_path: Path) -> None:
     heat = fitted(HEAT(("gmm",), residual=QUICK))
     assert isinstance(heat, HEAT)
-    heat.hybrids()["gmm"].log.append({"loss": math.inf, "held_out_loss": math.nan})
+    heat.hybrids_["gmm"].log_.append({"loss": math.inf, "held_out_loss": math.nan})
     heat.save(tmp_path / "it")
     last = HEAT.load(tmp_path / "it").log["gmm"][-1]
     assert last["loss"] == math.inf
@@ -121,7 +122,7 @@ def test_load_wants_the_right_class(saved: Path) -> None:
 
 
 def test_the_manifest_can_be_read_alone(saved: Path) -> None:
-    manifest = storage.describe(saved)
+    manifest = storage.read_manifest(saved)
     assert manifest["calibration"] == 150
     assert manifest["fingerprint"] == "model"
 
@@ -151,7 +152,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
             energy.save(tmp_path / "it")
     with pytest.raises(InputError, match="A setting of type object cannot be saved"):
         fitted(GaussianMixture(seed=object(), clusters=None)).save(tmp_path / "it")
-    for unfitted in (HEAT(), GaussianMixture(), Flat(), EnergyLogits(), Composition({"gmm": GaussianMixture()})):
+    for unfitted in (HEAT(), GaussianMixture(), Flat(), FreeEnergy(), Composition({"gmm": GaussianMixture()})):
         with pytest.raises(NotFittedError, match="cannot be saved"):
             unfitted.save(tmp_path / "it")
 

@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from heat_ood import HEAT, Energy, FormatError, HeatError, recipe
-from heat_ood.energies import storage
+from heat_ood import HEAT, Energy, FormatError, HeatError
+from heat_ood.energies import _storage as storage
+from heat_ood.heat import _choice as recipe
 from storage_data import THREE, outcome, sign, sign_tensors, tensors_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")  # a short training may be in vain
@@ -93,18 +94,18 @@ def test_a_default_made_of_something_else_is_refused(
 
 def test_the_file_says_what_the_default_is_made_of(made: dict[str, Energy], tmp_path: Path) -> None:
     made["heat contrast"].save(tmp_path / "it")
-    facts = dict(storage.describe(tmp_path / "it")["facts"][""]["$map"])
+    facts = dict(storage.read_manifest(tmp_path / "it")["facts"][""]["$map"])
     assert facts["used"] == ["energy", "gmm-joint@a.b", "gmm-joint"], "three classes do not support the relative one"
-    half = recipe.SHARES["densities"] / 2
-    assert facts["weights"] == [recipe.SHARES["energy"], half, half]
+    half = recipe.FAMILY_WEIGHTS["densities"] / 2
+    assert facts["weights"] == [recipe.FAMILY_WEIGHTS["energy"], half, half]
     assert facts["residual"]["settings"]["contrast_share"] == 1.0
     loaded = HEAT.load(tmp_path / "it")
     assert (loaded.priors, loaded.weights, loaded.residual) == (None, None, "auto")
-    assert loaded.shares == tuple(facts["weights"])
+    assert loaded.weights_ == tuple(facts["weights"])
 
 
 def test_what_is_named_is_not_said_twice(saved: Path) -> None:
-    facts = dict(storage.describe(saved)["facts"][""]["$map"])
+    facts = dict(storage.read_manifest(saved)["facts"][""]["$map"])
     assert facts == {"used": list(THREE), "weights": None, "residual": None}
 
 

@@ -10,8 +10,8 @@ import torch
 from scipy.special import logsumexp, softmax
 
 from gmm_reference import cloud, seeded
-from heat_ood.energies import Energy, PrincipalResidual, VirtualLogit
-from heat_ood.energies import vim as module
+from heat_ood.energies import Energy, SubspaceDistance, VirtualLogit
+from heat_ood.energies import _vim as module
 from heat_ood.errors import InputError
 from heat_ood.features import Features
 
@@ -68,21 +68,21 @@ def test_by_hand() -> None:
     assert float(vim.alpha) == pytest.approx((8 + 4 + 16) / norms, rel=1e-6)
     assert float(vim.score(torch.tensor([[4.0, 4.0]]))) == pytest.approx(28 / norms * 5 - 6, rel=1e-6)
 
-    residual = PrincipalResidual(dimension=1).fit(Features(avg=torch.tensor([[0.0, 1.0], [4.0, 1.0]])))
+    residual = SubspaceDistance(dimension=1).fit(Features(avg=torch.tensor([[0.0, 1.0], [4.0, 1.0]])))
     torch.testing.assert_close(residual.score(torch.tensor([[7.0, 1.0], [0.0, -2.0]])), torch.tensor([0.0, 3.0]))
 
 
 @pytest.mark.parametrize("dimension", [0, 2, 5])
-@pytest.mark.parametrize("method", [VirtualLogit, PrincipalResidual])
-def test_gradient_equals_autograd(method: type[VirtualLogit | PrincipalResidual], dimension: int) -> None:
+@pytest.mark.parametrize("method", [VirtualLogit, SubspaceDistance])
+def test_gradient_equals_autograd(method: type[VirtualLogit | SubspaceDistance], dimension: int) -> None:
     energy = method(dimension).fit(with_head())
     z = with_head(20, seed=1).avg.requires_grad_()
     (auto,) = torch.autograd.grad(energy.energy_of(z).sum(), z)
     torch.testing.assert_close(energy.gradient_of(z.detach()), auto, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("method", [VirtualLogit, PrincipalResidual])
-def test_gradient_without_a_residual_is_finite(method: type[VirtualLogit | PrincipalResidual]) -> None:
+@pytest.mark.parametrize("method", [VirtualLogit, SubspaceDistance])
+def test_gradient_without_a_residual_is_finite(method: type[VirtualLogit | SubspaceDistance]) -> None:
     energy = method().fit(with_head())
     z = energy.origin[None]
     expected = -torch.softmax(energy.logits_at(z), 1) @ energy.weight if method is VirtualLogit else torch.zeros_like(z)
@@ -93,7 +93,7 @@ def test_gradient_without_a_residual_is_finite(method: type[VirtualLogit | Princ
 def test_residual_with_and_without_a_head(dimension: int | None) -> None:
     train, test = with_head(), with_head(30, seed=1)
     used = 3 if dimension is None else dimension
-    energy = PrincipalResidual(dimension)
+    energy = SubspaceDistance(dimension)
     expected = outside(train, test, zero_logits(train), used)
     np.testing.assert_allclose(energy.fit(train).score(test), expected, rtol=1e-9)
     expected = outside(train, test, train.avg.numpy().mean(0), used)
@@ -110,10 +110,10 @@ def test_the_authors_rule(d: int, kept: int, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_one_pass_in_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     train, test = with_head(), with_head(30, seed=1)
-    whole = [method().fit(train).score(test) for method in (VirtualLogit, PrincipalResidual)]
-    monkeypatch.setattr("heat_ood.energies.head.CHUNK", 7)
+    whole = [method().fit(train).score(test) for method in (VirtualLogit, SubspaceDistance)]
+    monkeypatch.setattr("heat_ood.energies._head.CHUNK", 7)
     monkeypatch.setattr(module, "CHUNK", 7)
-    for method, expected in zip((VirtualLogit, PrincipalResidual), whole, strict=True):
+    for method, expected in zip((VirtualLogit, SubspaceDistance), whole, strict=True):
         torch.testing.assert_close(method().fit(train).score(test), expected, rtol=1e-10, atol=1e-10)
 
 
@@ -131,28 +131,28 @@ def test_samples_within_their_principal_directions(n: int, dtype: torch.dtype) -
     train = with_head(90, d=50)[:n].to(dtype)
     with pytest.raises(InputError, match=r"lie within their 25 principal directions.*smaller dimension"):
         VirtualLogit().fit(train)
-    residual = PrincipalResidual().fit(train)
+    residual = SubspaceDistance().fit(train)
     assert residual.score(train).max() < 1e-4
     assert residual.score(with_head(90, d=50)[50:]).min() > 0.1, "others lie outside"
 
 
-@pytest.mark.parametrize("method", [VirtualLogit, PrincipalResidual])
+@pytest.mark.parametrize("method", [VirtualLogit, SubspaceDistance])
 @pytest.mark.parametrize("scale", [0.0, 1e-20, 1e6])
-def test_extreme_features_and_a_dead_channel(method: type[VirtualLogit | PrincipalResidual], scale: float) -> None:
+def test_extreme_features_and_a_dead_channel(method: type[VirtualLogit | SubspaceDistance], scale: float) -> None:
     train = with_head().to(torch.float32)
     train.avg[:, 2] = 0
     assert torch.isfinite(method().fit(train).score(scale * train.avg)).all()
 
 
-@pytest.mark.parametrize("method", [VirtualLogit, PrincipalResidual])
+@pytest.mark.parametrize("method", [VirtualLogit, SubspaceDistance])
 @pytest.mark.parametrize("dimension", [-1, 6, 1000])
-def test_dimension_leaves_something(method: type[VirtualLogit | PrincipalResidual], dimension: int) -> None:
+def test_dimension_leaves_something(method: type[VirtualLogit | SubspaceDistance], dimension: int) -> None:
     with pytest.raises(InputError, match=f"dimension={dimension} of 6 features leaves no residual. Choose one between"):
         method(dimension).fit(with_head())
 
 
-@pytest.mark.parametrize("method", [VirtualLogit, PrincipalResidual])
-def test_features_of_another_width(method: type[VirtualLogit | PrincipalResidual]) -> None:
+@pytest.mark.parametrize("method", [VirtualLogit, SubspaceDistance])
+def test_features_of_another_width(method: type[VirtualLogit | SubspaceDistance]) -> None:
     with pytest.raises(InputError, match=f"has 5 features, and {method.__name__} was fitted to 6"):
         method().fit(with_head()).score(torch.ones(2, 5))
 
@@ -163,8 +163,8 @@ def test_no_head() -> None:
 
 
 @pytest.mark.parametrize("proposals", [False, True])
-@pytest.mark.parametrize("method", [VirtualLogit, PrincipalResidual])
-def test_saved_and_loaded(method: type[VirtualLogit | PrincipalResidual], proposals: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [VirtualLogit, SubspaceDistance])
+def test_saved_and_loaded(method: type[VirtualLogit | SubspaceDistance], proposals: bool, tmp_path: Path) -> None:
     energy = method(2, proposals).fit(with_head())
     energy.save(tmp_path / "vim")
     loaded = Energy.load(tmp_path / "vim")
@@ -180,7 +180,7 @@ def test_saved_and_loaded(method: type[VirtualLogit | PrincipalResidual], propos
     [("origin", (5,)), ("complement", (5, 2)), ("complement", (6, 0)), ("alpha", (1,)), ("bias", (3,))],
 )
 def test_tensors_that_disagree_are_refused(name: str, shape: tuple[int, ...]) -> None:
-    for energy in (VirtualLogit().fit(with_head()), PrincipalResidual().fit(with_head())):
+    for energy in (VirtualLogit().fit(with_head()), SubspaceDistance().fit(with_head())):
         energy.validate()
         if name in energy._buffers:
             setattr(energy, name, torch.zeros(shape, dtype=torch.float64))

@@ -25,9 +25,9 @@ from torch.utils.data import (
 from heat_ood import HEAT, Residual
 from heat_ood.errors import FormatError, InputError
 from heat_ood.features import KINDS, Extractor, Features
-from heat_ood.features.contrast import Distorted
-from heat_ood.features.distortions import CONTRAST
-from heat_ood.features.manifest import MANIFEST, read_manifest
+from heat_ood.features._contrast import Distorted
+from heat_ood.features._distortions import CONTRAST
+from heat_ood.features._manifest import FEATURES_FILE, read_manifest
 from heat_ood.metrics import auroc
 
 CLASSES = 3
@@ -419,14 +419,14 @@ def test_a_store_without_an_origin_is_one_of_images(tmp_path: Path) -> None:
     """As all were before there was one."""
     loader = DataLoader(data(), batch_size=5)
     first = Extractor(network()).extract(loader, tmp_path)
-    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    manifest = json.loads((tmp_path / FEATURES_FILE).read_text())
     assert manifest.pop("origin") == ""
-    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    (tmp_path / FEATURES_FILE).write_text(json.dumps(manifest))
     assert same(Features.open(tmp_path), first)
     assert same(Extractor(network()).extract(loader, tmp_path), first)
     with pytest.raises(InputError, match="of other samples"):
         Extractor(network()).contrast(loader, tmp_path)
-    (tmp_path / MANIFEST).write_text(json.dumps(manifest | {"origin": 3}))
+    (tmp_path / FEATURES_FILE).write_text(json.dumps(manifest | {"origin": 3}))
     with pytest.raises(FormatError, match="origin is 3"):
         Features.open(tmp_path)
 

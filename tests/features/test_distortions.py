@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from heat_ood.errors import InputError
-from heat_ood.features.distortions import CONTRAST, KINDS, check_kinds, distort
+from heat_ood.features._distortions import CONTRAST, KINDS, check_kinds, distort
 
 SHAPES = [(6, 3, 16, 16), (1, 1, 7, 5), (1, 3, 12, 9), (5, 1, 4, 4), (2, 4, 3, 8), (3, 2, 1, 6), (2, 3, 1, 1)]
 

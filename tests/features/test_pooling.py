@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heat_ood.errors import InputError
-from heat_ood.features.pooling import channel_of, pool
+from heat_ood.features._pooling import channel_of, pool
 
 sizes = st.integers(1, 5)
 

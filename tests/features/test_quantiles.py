@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from heat_ood.errors import InputError
-from heat_ood.features.quantiles import quantile
+from heat_ood.features._quantiles import quantile
 
 DATA: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
     "normal": lambda g: g.normal(size=(997, 3)),

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import heat_ood
 from heat_ood.errors import FormatError, InputError
 from heat_ood.features import Extractor, Features
-from heat_ood.features.manifest import read_manifest
+from heat_ood.features._manifest import read_manifest
 
 
 def network(seed: int = 0) -> nn.Module:
@@ -201,7 +201,7 @@ import os, sys, time
 import torch
 from torch import nn
 torch.set_num_threads(1)
-from heat_ood.features import Extractor, streaming
+from heat_ood.features import Extractor, _streaming as streaming
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))

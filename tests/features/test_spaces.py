@@ -8,7 +8,7 @@ from torch import Tensor
 
 from heat_ood.errors import InputError
 from heat_ood.features import Features, Space
-from heat_ood.features.spaces import normalise
+from heat_ood.features._spaces import normalise
 
 
 def rand(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

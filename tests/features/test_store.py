@@ -13,7 +13,7 @@ import torch
 
 from heat_ood.errors import FormatError, InputError
 from heat_ood.features import Features
-from heat_ood.features.store import Writer, open_store, save
+from heat_ood.features._store import Writer, open_store, save
 
 
 def some(n: int = 6, dtype: torch.dtype = torch.float32, seed: int = 0) -> Features:

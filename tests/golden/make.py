@@ -6,6 +6,7 @@ file: a detector of each method and of many settings, stored features, and what 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import shutil
@@ -21,8 +22,7 @@ torch.set_num_threads(1)
 
 import method_data  # noqa: E402
 import storage_data  # noqa: E402
-
-from heat_ood import Energy, Extractor, Features, __version__  # noqa: E402
+from heat_ood import Energy, Extractor, __version__  # noqa: E402
 
 
 def machine() -> str:
@@ -68,10 +68,8 @@ def main(version: str) -> None:
         yield loader[0]
         raise KeyboardInterrupt
 
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         extractor.extract(broken(), kept, progress=False)
-    except KeyboardInterrupt:
-        pass
     (folder / "about.json").write_text(json.dumps(about) + "\n")
 
 

@@ -74,6 +74,11 @@ class Case:
 
     name: str
 
+    @property
+    def beyond(self) -> bool:
+        """Whether it reads more than features."""
+        return self.name in BEYOND
+
     def create(self, **changes: Any) -> Energy:
         return create(self.name, **{**SETTINGS.get(self.name.partition("@")[0], {}), **changes})
 

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from heat_ood import Residual, recipe
-from heat_ood.benchmarks import benchmark, experiments, forms
+from heat_ood import Residual
+from heat_ood.benchmarks import _benchmark as benchmark
+from heat_ood.benchmarks import _experiments as experiments
+from heat_ood.benchmarks import _forms as forms
+from heat_ood.heat import _choice as recipe
 
 __all__ = ["FAST", "fast", "hurry"]
 

@@ -11,9 +11,9 @@ from functools import cache
 
 import numpy as np
 
-from heat_ood.benchmarks.results import Cost, Curve, Entry, Missing, Picture, Results, Run
 from heat_ood.evaluation import Evaluation, Row, evaluate_scores
 from heat_ood.metrics import METRICS
+from heat_ood.results._results import Cost, Curve, Entry, Missing, Picture, Results, Run
 
 GROUPS = {"near": ("cifar100", "tinyimagenet"), "mid": ("scenes", "clothing"), "far": ("textures", "svhn")}
 SETS = tuple(name for names in GROUPS.values() for name in names)

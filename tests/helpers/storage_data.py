@@ -16,8 +16,10 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
-from heat_ood import HEAT, Energy, Features, Residual, create, recipe
-from heat_ood.energies import Composition, EnergyLogits, GaussianMixture, MaximumSoftmax, storage
+from heat_ood import HEAT, Energy, Features, Residual, create
+from heat_ood.energies import Composition, FreeEnergy, GaussianMixture, MaximumSoftmax
+from heat_ood.energies import _storage as storage
+from heat_ood.heat import _choice as recipe
 from heat_ood.residual import Hybrid
 
 QUICK = Residual(epochs=1, hidden=8, depth=3, batch=64)
@@ -63,12 +65,12 @@ def default(contrast: Features | None = None) -> Energy:
 
 VARIANTS: dict[str, Callable[[], Energy]] = {
     "heat": lambda: fitted(create("heat", priors=THREE, residual=QUICK)),
-    "proposals": lambda: fitted(EnergyLogits(proposals=True)),
+    "proposals": lambda: fitted(FreeEnergy(proposals=True)),
     "ebm": lambda: fitted(create("ebm", residual=quick(steps=2))),
     "layer": lambda: fitted(create("gmm-joint@a.b", shrinkage=0.1, frequencies=True)),
     "clusters": lambda: fitted(GaussianMixture(normalise=False, clusters=4, seed=2)),
-    "temperature": lambda: fitted(EnergyLogits(temperature=2.0)),
-    "logits alone": lambda: fitted(EnergyLogits(), bare("logits")),
+    "temperature": lambda: fitted(FreeEnergy(temperature=2.0)),
+    "logits alone": lambda: fitted(FreeEnergy(), bare("logits")),
     "composition": lambda: fitted(Composition({"gmm@a.b": create("gmm@a.b"), "msp": MaximumSoftmax()}, -1.0, (1, 2))),
     "hybrid": lambda: fitted(Hybrid(GaussianMixture(("std",)), QUICK, seed=5)),
     "heat one": lambda: fitted(HEAT(("gmm",), residual=QUICK)),
@@ -88,7 +90,7 @@ VARIANTS: dict[str, Callable[[], Energy]] = {
     "heat chains": lambda: fitted(
         HEAT(THREE, residual=quick(steps=2, start="persistent", whiten=False, noise=(0.1, 0.01)))
     ),
-    "heat energies": lambda: fitted(HEAT((GaussianMixture(clusters=2), EnergyLogits(2.0)), residual=QUICK)),
+    "heat energies": lambda: fitted(HEAT((GaussianMixture(clusters=2), FreeEnergy(2.0)), residual=QUICK)),
     "heat contrastive": lambda: fitted(HEAT(residual=QUICK), bare("avg", "std")),
     "heat logits": lambda: fitted(HEAT(residual=QUICK), bare("logits")),
     "heat embeddings": lambda: fitted(HEAT(residual=QUICK), Features(avg=data().avg, fingerprint="model")),

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from heat_ood import HEAT, Extractor, Features, Residual, create, evaluate
 from heat_ood.errors import Notice
-from heat_ood.recipe import AGAINST_CONTRAST, PAPER_PRIORS
+from heat_ood.heat._choice import AGAINST_CONTRAST, PAPER_PRIORS
 
 TRAIN, HELD, TEST, OOD, DISTORTED = 4000, 1000, 1000, 400, 1000
 QUICK = Residual(epochs=10)
@@ -132,13 +132,13 @@ def test_saved_detector_needs_neither_model_nor_data(sets, detector, tmp_path):
 
 
 def test_the_default_reads_all_stages_and_learns_from_distorted_images(sets, detector, tmp_path, monkeypatch):
-    monkeypatch.setattr("heat_ood.recipe.AGAINST_CONTRAST", replace(AGAINST_CONTRAST, epochs=10))
+    monkeypatch.setattr("heat_ood.heat._choice.AGAINST_CONTRAST", replace(AGAINST_CONTRAST, epochs=10))
     with warnings.catch_warnings():
         warnings.simplefilter("error", Notice)  # nothing lacks
         heat = HEAT().fit(sets["train"], sets["contrast"], progress=False).calibrate(sets["held"])
         plain = HEAT(residual=None).fit(sets["train"])
     stages = tuple(f"gmm-joint@stage{i}" for i in (1, 2, 3))  # stage4 is what the head reads
-    assert heat.used == ("energy", "relative-gmm-joint", *stages, "gmm-joint")
+    assert heat.priors_ == ("energy", "relative-gmm-joint", *stages, "gmm-joint")
 
     ood = {name: sets[name] for name in ("svhn", "textures")}
     last, composed, taught = (evaluate(d, sets["test"], ood, intervals=False).average for d in (detector, plain, heat))

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from heat_ood.report.axes import linear_axis, log_axis, share_axis, signed_axis
-from heat_ood.report.charts import (
+from heat_ood.report._axes import linear_axis, log_axis, share_axis, signed_axis
+from heat_ood.report._charts import (
     DASHES,
     HEIGHT,
     STYLES,

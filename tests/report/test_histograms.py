@@ -10,7 +10,7 @@ from matplotlib.image import imread
 
 from heat_ood.errors import InputError
 from heat_ood.report import panels, score_histograms
-from heat_ood.report.histograms import COLOURS, STYLES, density, limits
+from heat_ood.report._histograms import COLOURS, STYLES, density, limits
 
 RNG = np.random.default_rng(0)
 S, NEAR, FAR = RNG.normal(size=2000), RNG.normal(2, 1, size=1000), RNG.normal(500, 1, size=100)

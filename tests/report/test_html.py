@@ -7,13 +7,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from heat_ood.benchmarks.results import Cost, Entry, Missing, Picture, Results, Run
 from heat_ood.errors import InputError
 from heat_ood.report import report, write_report
-from heat_ood.report.figures import highlights
-from heat_ood.report.html import asset
-from heat_ood.report.markup import Raw, el, join
-from heat_ood.report.words import summary
+from heat_ood.report._figures import highlights
+from heat_ood.report._html import asset
+from heat_ood.report._markup import Raw, el, join
+from heat_ood.report._words import summary
+from heat_ood.results._results import Cost, Entry, Missing, Picture, Results, Run
 from results_data import cost, entry, evaluation, gallery, lines, measured, png, rich, small, without
 
 EVIL = "<script>alert('x')</script>\"'&"

@@ -9,7 +9,7 @@ import torch
 
 from heat_ood import HEAT, Energy, Features, InputError, Residual, create
 from heat_ood.energies import Flat
-from heat_ood.energies.registry import create_prior
+from heat_ood.energies._methods import create_prior
 
 QUICK = Residual(epochs=4, hidden=32, batch=64, lr=2e-3)
 pytestmark = pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")  # a short training may be in vain

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from heat_ood.residual import Network
-from heat_ood.residual.network import SLOPE
+from heat_ood.residual._network import SLOPE
 
 
 @pytest.mark.parametrize("depth", [2, 3, 6])

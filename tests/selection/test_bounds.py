@@ -11,10 +11,10 @@ import torch
 
 from heat_ood import HEAT, Features, Residual
 from heat_ood.errors import InputError
+from heat_ood.heat._choice import AGAINST_CONTRAST
 from heat_ood.metrics import summary
-from heat_ood.recipe import AGAINST_CONTRAST
 from heat_ood.selection import BOUNDS, Comparison, compare_bounds
-from heat_ood.selection.bounds import terms
+from heat_ood.selection._bounds import terms
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{text}") for text in ("The residual:RuntimeWarning", "HEAT uses")]
 QUICK = replace(AGAINST_CONTRAST, odds=1.0, epochs=3, hidden=16, depth=3, batch=64, lr=3e-3)

@@ -11,12 +11,12 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from heat_ood import HEAT, Features
-from heat_ood.energies.registry import create_prior
+from heat_ood.energies._methods import create_prior
+from heat_ood.energies._tasks import left_out_tasks
 from heat_ood.errors import InputError
 from heat_ood.metrics import fpr_at_95_id
 from heat_ood.selection import RULES, Comparison, Verdict, compare
-from heat_ood.selection.rules import by_family, weighted
-from heat_ood.selection.tasks import left_out_tasks
+from heat_ood.selection._rules import by_family, weighted
 
 CLASSES, D = 6, 8
 PRIORS = ("energy", "relative-gmm", "gmm@early")

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from detector_data import data
 from heat_ood import HEAT, Features
-from heat_ood.recipe import ONE_LAYER, SHARES, default_priors
-from heat_ood.selection.rules import RULES, by_family, decorrelated, shares_of, tails, weighted
+from heat_ood.heat._choice import FAMILY_WEIGHTS, ONE_LAYER_WEIGHTS, default_choice
+from heat_ood.selection._rules import RULES, by_family, decorrelated, family_weights, tails, weighted
 
 NAMES = ("energy", "relative-gmm-joint", "gmm-joint@early", "gmm-joint")
 
@@ -133,7 +133,7 @@ def test_weights_and_beta_together() -> None:
     ],
 )
 def test_a_family_shares_its_weight(names: tuple[str, ...], weights: list[float]) -> None:
-    assert shares_of(names, {"energy": 6.0, "relative": 2.0, "densities": 4.0}).tolist() == weights
+    assert family_weights(names, {"energy": 6.0, "relative": 2.0, "densities": 4.0}).tolist() == weights
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if name.startswith("by family")])
@@ -150,7 +150,7 @@ def test_a_rule_by_family_does_what_its_name_says(name: str) -> None:
 def test_the_rule_of_the_default_gives_the_scores_of_the_detector(
     layers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heat_ood.detector.holds", lambda *_: True)
+    monkeypatch.setattr("heat_ood.heat._choice.holds", lambda *_: True)
 
     def given(seed: int) -> Features:
         found = data(seed=seed)
@@ -159,15 +159,15 @@ def test_the_rule_of_the_default_gives_the_scores_of_the_detector(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         detector = HEAT(residual=None).fit(given(0))
-    shares = SHARES if layers else ONE_LAYER
-    assert shares_of(detector.used, shares).tolist() == list(default_priors(given(0)).weights)
+    given_weights = FAMILY_WEIGHTS if layers else ONE_LAYER_WEIGHTS
+    assert family_weights(detector.priors_, given_weights).tolist() == list(default_choice(given(0)).weights)
 
     held, test = (
         torch.stack([e.score(f) for e in detector.composition.members.values()], 1)
         for f in (detector.split(given(0))[1], given(1))
     )
     rule = "by family 3:1:2" if layers else "by family 3:1:4"
-    found = RULES[rule](detector.used, held)(test) / sum(shares.values())
+    found = RULES[rule](detector.priors_, held)(test) / sum(given_weights.values())
     torch.testing.assert_close(found, detector.score(given(1)), rtol=1e-5, atol=1e-5)
 
 

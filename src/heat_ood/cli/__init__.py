@@ -1,5 +1,5 @@
 """The command line: parses, calls, prints."""
 
-from .app import app, main
+from ._app import app, main
 
 __all__ = ["app", "main"]

@@ -1,5 +1,5 @@
 """``python -m heat_ood.cli``."""
 
-from .app import main
+from ._app import main
 
 main()

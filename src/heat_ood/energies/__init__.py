@@ -1,32 +1,49 @@
 """Energies: functions from features to one number a sample, higher = more out-of-distribution."""
 
-from .ash import Ash
-from .base import Energy, Prior
-from .calibration import Calibration
-from .composition import Composition, compose
-from .dice import Dice
-from .ensemble import Ensemble
-from .fdbd import FastBoundary
-from .flat import Flat
-from .flow import ResidualFlow
-from .gen import Gen
-from .gmm import GaussianMixture
-from .gradnorm import GradNorm
-from .gram import Gram
-from .inputs import InputEnergy
-from .klmatching import KLMatching
-from .knn import KNearest
-from .logits import EnergyLogits, MaximumSoftmax
-from .mahalanobis import SSD, Mahalanobis
-from .maxlogit import MaximumLogit
-from .nnguide import NNGuide
-from .odin import ODIN
-from .openmax import OpenMax
-from .react import React
-from .registry import create, methods, register
-from .relative import RelativeMixture
-from .scale import Scale
-from .vim import PrincipalResidual, VirtualLogit
+from ..deprecation import renamed_names
+from ..registry import register
+from ._ash import Ash
+from ._base import CACHE_FRIENDLY as CACHE_FRIENDLY
+from ._base import CHUNK as CHUNK
+from ._base import Energy, Prior
+from ._base import predicted as predicted
+from ._calibration import Calibration
+from ._composition import Composition, compose
+from ._composition import check_weights as check_weights
+from ._dice import Dice
+from ._ensemble import Ensemble
+from ._fdbd import FastBoundary
+from ._flat import Flat
+from ._flow import GaussianFlow
+from ._gen import Gen
+from ._gmm import GaussianMixture
+from ._gmm import mixture_of as mixture_of
+from ._gradnorm import GradNorm
+from ._gram import Gram
+from ._head import logits_of as logits_of
+from ._inputs import InputEnergy
+from ._inputs import columns_of as columns_of
+from ._klmatching import KLMatching
+from ._knn import KNearest
+from ._logits import FreeEnergy, MaximumSoftmax
+from ._mahalanobis import SSD, Mahalanobis
+from ._maxlogit import MaximumLogit
+from ._methods import create, methods
+from ._methods import create_prior as create_prior
+from ._methods import find as find
+from ._nnguide import NNGuide
+from ._odin import ODIN
+from ._openmax import OpenMax
+from ._product import product_of as product_of
+from ._react import React
+from ._relative import RelativeMixture
+from ._scale import Scale
+from ._storage import DETECTOR_FILE as DETECTOR_FILE
+from ._tasks import Task as Task
+from ._tasks import dealt as dealt
+from ._tasks import distortion_tasks as distortion_tasks
+from ._tasks import left_out_tasks as left_out_tasks
+from ._vim import SubspaceDistance, VirtualLogit
 
 __all__ = [
     "ODIN",
@@ -36,10 +53,11 @@ __all__ = [
     "Composition",
     "Dice",
     "Energy",
-    "EnergyLogits",
     "Ensemble",
     "FastBoundary",
     "Flat",
+    "FreeEnergy",
+    "GaussianFlow",
     "GaussianMixture",
     "Gen",
     "GradNorm",
@@ -52,15 +70,17 @@ __all__ = [
     "MaximumSoftmax",
     "NNGuide",
     "OpenMax",
-    "PrincipalResidual",
     "Prior",
     "React",
     "RelativeMixture",
-    "ResidualFlow",
     "Scale",
+    "SubspaceDistance",
     "VirtualLogit",
     "compose",
     "create",
     "methods",
     "register",
 ]
+
+_OLD = {"EnergyLogits": "FreeEnergy", "PrincipalResidual": "SubspaceDistance", "ResidualFlow": "GaussianFlow"}
+__getattr__ = renamed_names(__name__, _OLD, globals())

@@ -1,10 +1,25 @@
 """Where features come from: hook a model, pool its maps, store and stream the result."""
 
-from .distortions import KINDS
-from .extractor import Extractor
-from .features import Array, Features, Head, Layer
-from .guard import Guard, Guarded
-from .moments import Moments
-from .spaces import Space
+from ._batches import Inputs as Inputs
+from ._batches import check_order as check_order
+from ._batches import unpack as unpack
+from ._distortions import CONTRAST as CONTRAST
+from ._distortions import KINDS
+from ._distortions import check_kinds as check_kinds
+from ._extractor import Extractor
+from ._features import Array, Features, Head, Layer
+from ._features import check_same_model as check_same_model
+from ._features import column_name as column_name
+from ._guard import Guard, Guarded
+from ._heads import outputs_of as outputs_of
+from ._manifest import FEATURES_FILE as FEATURES_FILE
+from ._manifest import read_manifest as read_manifest
+from ._moments import Moments
+from ._passes import frozen as frozen
+from ._quantiles import quantile as quantile
+from ._spaces import Space
+from ._spaces import normalise as normalise
+from ._spaces import working_dtype as working_dtype
+from ._tracing import tensors_of as tensors_of
 
 __all__ = ["KINDS", "Array", "Extractor", "Features", "Guard", "Guarded", "Head", "Layer", "Moments", "Space"]

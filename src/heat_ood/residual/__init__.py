@@ -1,10 +1,10 @@
 """Residuals: the network, the Langevin sampler, the training loop, and the hybrid of a prior and its residual."""
 
-from .checkpoint import Checkpoint
-from .ebm import EnergyBasedModel
-from .hybrid import Hybrid
-from .langevin import langevin
-from .network import Network
-from .settings import Residual
+from ._checkpoint import Checkpoint
+from ._ebm import EnergyBasedModel
+from ._hybrid import Hybrid
+from ._langevin import langevin
+from ._network import Network
+from ._settings import Residual
 
 __all__ = ["Checkpoint", "EnergyBasedModel", "Hybrid", "Network", "Residual", "langevin"]

@@ -1,0 +1,132 @@
+"""HEAT in its forms, each a row of a table: the default, with less, and with the paper's priors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..energies import create
+from ..errors import Notice
+from ..features import Features
+from ..heat import HEAT, PAPER_PRIORS, paper_settings
+from ..residual import Residual
+from ._jobs import Data, Job, Line, Scored, fitted_scores
+from ._runner import look_at
+
+__all__ = [
+    "ALIASES",
+    "BARE",
+    "CORRECTED",
+    "FULL",
+    "PAPER",
+    "PLAIN",
+    "THREE",
+    "Form",
+    "fit_of",
+    "forms",
+    "paper_priors",
+    "settings_of",
+    "silence",
+    "usual_forms",
+]
+
+FULL, BARE, PLAIN = "HEAT", "HEAT, no contrast", "plain composition"
+THREE, CORRECTED = "paper's priors, plain", "paper's priors, corrected"
+PAPER = "HEAT.paper()"
+ALIASES = {"heat": FULL, "heat-paper": PAPER}
+"""What may be typed for a row's name."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of HEAT.
+
+    Args:
+        kind: of its rows.
+        settings: of HEAT, but for the seed.
+        contrast: whether it is fitted with contrast, where there is some.
+    """
+
+    kind: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    contrast: bool = False
+
+    def job(self, title: str, data: Data) -> Job:
+        """A job with one row."""
+        return Job(
+            title, (Line(title, self.kind),), self.run(title), settings_of(data, self.settings, contrast=self.contrast)
+        )
+
+    def run(self, title: str) -> Callable[[Data, int, Path], Scored]:
+        """Fit with a seed, and score; an interrupted fit goes on."""
+
+        def run(data: Data, seed: int, folder: Path) -> Scored:
+            detector = HEAT(**self.settings, seed=seed)
+            fit = fit_of(detector, data, folder, contrast=self.contrast)
+            return fitted_scores(fit, data, lambda e, f: {title: e.score(f)}, (title,))
+
+        return run
+
+
+def forms(data: Data) -> dict[str, Form]:
+    """All forms that the data allows, by the name of the row."""
+    three = paper_priors(data)
+    of_the_paper = {
+        THREE: Form("composition", {"priors": three, "residual": None}),
+        CORRECTED: Form("heat", {"priors": three, "residual": Residual()}),
+        PAPER: Form("heat", paper_settings(data.preset)),
+    }
+    return {
+        **(of_the_paper if three else {}),
+        PLAIN: Form("composition", {"residual": None}),
+        BARE: Form("heat"),
+        FULL: Form("heat", contrast=True),
+    }
+
+
+def usual_forms(data: Data) -> list[str]:
+    """Those that are run unless others are chosen: not what takes hours, and not the default with less."""
+    return [name for name in forms(data) if name not in (PAPER, BARE)]
+
+
+def paper_priors(data: Data) -> tuple[str, ...]:
+    """Of the paper's priors those that the features have what they read."""
+    return tuple(name for name in PAPER_PRIORS if set(create(name).reads) <= data.train.available)
+
+
+def fit_of(detector: HEAT, data: Data, folder: Path, *, contrast: bool = False) -> Callable[[], HEAT]:
+    """What fits a detector, with a checkpoint where there is something to train; HEAT itself says what it lacks."""
+
+    def fit() -> HEAT:
+        checkpoint = None if detector.residual is None else folder
+        given = data.contrast if contrast else None
+        with silence(contrast):
+            return detector.fit(data.train, given, checkpoint=checkpoint)
+
+    return fit
+
+
+def settings_of(data: Data, settings: Mapping[str, Any], *, contrast: bool = False) -> dict[str, Any]:
+    """All settings of HEAT but the seed, and what the default comes to here: with another default it is another row."""
+    detector, given = HEAT(**settings), data.contrast if contrast else None
+    choice = detector.choose(data.train, given)
+    found = {**detector.settings, "priors": choice.priors, "weights": choice.weights, "residual": choice.residuals}
+    del found["seed"]
+    return {**found, "contrast": seen(given)}
+
+
+def seen(contrast: Features | None) -> str | None:
+    return None if contrast is None else f"{len(contrast)} samples, {look_at(contrast)}"
+
+
+@contextmanager
+def silence(speak: bool = False) -> Iterator[None]:
+    """Forms with less on purpose need not say so."""
+    with warnings.catch_warnings():
+        if not speak:
+            warnings.simplefilter("ignore", Notice)
+        yield

@@ -1,0 +1,161 @@
+"""Run the jobs of an experiment, keep what each finds, and go on there after an interruption."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import __version__
+from ..energies import Calibration
+from ..evaluation import evaluate_scores
+from ..features import Features
+from ..residual import Residual
+from ..results import Curve, Entry, Run
+from ._jobs import Data, Job, Scored
+
+__all__ = ["RATES", "digest_of", "entries", "look_at", "run_jobs"]
+
+RATES = (0.01, 0.05, 0.1)
+"""The false-alarm rates that are asked for after calibration, to see what comes of them."""
+Report = Callable[[int, int, str, float | None], None]
+
+
+def run_jobs(
+    data: Data, jobs: Sequence[Job], seeds: Sequence[int], folder: Path, report: Report | None = None
+) -> dict[tuple[str, int], Scored]:
+    """What each job finds with each seed, by its name and the seed: computed, or read back from the folder.
+
+    Args:
+        data: the sets.
+        jobs: what to compute.
+        seeds: a run of each job for each; a job that is the same for all runs with the first alone.
+        folder: where results are kept; data of other content, or another version, has a place of its own in it.
+        report: called with (done, total, what, seconds); no seconds where a result was there already.
+    """
+    identity = digest_of(data)
+    tasks = [(job, seed) for seed in seeds for job in jobs if seed == seeds[0] or not job.once]
+    found: dict[tuple[str, int], Scored] = {}
+    for done, (job, seed) in enumerate(tasks):
+        file = folder / identity / f"{slug(job)}-{seed}.npz"
+        scored, seconds = read(file), None
+        if scored is None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            checkpoint = file.with_suffix(".checkpoint")
+            scored = job.run(data, seed, checkpoint)
+            seconds = scored.fit_seconds + scored.score_seconds * sum(map(len, data.scored.values()))
+            write(file, scored)
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        found[job.name, seed] = scored
+        if report is not None:
+            report(done + 1, len(tasks), f"{job.name}, seed {seed}", seconds)
+    return found
+
+
+def entries(jobs: Sequence[Job], found: Mapping[tuple[str, int], Scored]) -> list[Entry]:
+    """The rows of all jobs, in order."""
+    return [e for job in jobs for e in entries_of(job, {s: x for (name, s), x in found.items() if name == job.name})]
+
+
+def entries_of(job: Job, found: Mapping[int, Scored]) -> list[Entry]:
+    """A row for each line of a job that was found."""
+    rows = []
+    for line in job.lines:
+        runs = tuple(run_of(seed, scored, line.name) for seed, scored in found.items() if line.name in scored.scores)
+        if runs:
+            settings = {key: plain(value) for key, value in job.settings.items()}
+            rows.append(Entry(line.name, line.kind, runs, settings, line.series, line.x))
+    return rows
+
+
+def run_of(seed: int, scored: Scored, name: str) -> Run:
+    scores = dict(scored.scores[name])
+    held, test = scores.pop("calibration"), scores.pop("test")
+    p_values = Calibration(torch.from_numpy(held)).p_value(torch.from_numpy(test), None)
+    alarms = {f"{rate:g}": float((p_values <= rate).double().mean()) for rate in RATES if rate * (len(held) + 1) >= 1}
+    curves = {key: Curve.of(test, values) for key, values in scores.items()}
+    evaluation = evaluate_scores(test, scores)
+    return Run(seed, evaluation, scored.fit_seconds, scored.score_seconds, alarms, curves)
+
+
+# What is kept
+
+
+def digest_of(data: Data) -> str:
+    """What the results of a job depend on besides its settings and its seed: the samples, and this library."""
+    digest = hashlib.sha256(__version__.encode())
+    for name, features in {"train": data.train, **data.scored}.items():
+        digest.update(f"{name} {look_at(features)}".encode())
+    return digest.hexdigest()[:16]
+
+
+def look_at(features: Features) -> str:
+    """What tells features from others: their shape, their model and a look at the samples."""
+    digest = hashlib.sha256(f"{features!r} {features.fingerprint}".encode())
+    digest.update(sample_of(features))
+    return digest.hexdigest()[:16]
+
+
+def sample_of(features: Features) -> bytes:
+    """A look at the samples: some rows, and all labels."""
+    some = features[:: max(1, len(features) // 64)]
+    tensors = [*some.columns.values(), *(features.head or ())]
+    if features.labels is not None:
+        tensors.append(features.labels)
+    return b"".join(t.cpu().contiguous().view(torch.uint8).numpy().tobytes() for t in tensors)
+
+
+def slug(job: Job) -> str:
+    """A file name that tells jobs apart, by name and settings."""
+    text = json.dumps([job.name, {key: whole(value) for key, value in job.settings.items()}], sort_keys=True)
+    return f"{re.sub(r'[^a-zA-Z0-9]+', '-', job.name).strip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def whole(value: Any) -> Any:
+    """A setting with all that it holds; the text of a residual's settings leaves out what is as usual."""
+    if isinstance(value, Residual):
+        return whole(value.to_dict())
+    if isinstance(value, Mapping):
+        return {str(key): whole(item) for key, item in value.items()}
+    return repr(value)
+
+
+def write(file: Path, scored: Scored) -> None:
+    names = list(scored.scores)
+    arrays: dict[str, Any] = {
+        f"{i}/{key}": values for i, name in enumerate(names) for key, values in scored.scores[name].items()
+    }
+    about = {"names": names, "fit": scored.fit_seconds, "score": scored.score_seconds, "notes": list(scored.notes)}
+    part = file.with_suffix(".part")
+    with open(part, "wb") as out:
+        np.savez(out, about=np.frombuffer(json.dumps(about).encode(), dtype=np.uint8), **arrays)
+    os.replace(part, file)
+
+
+def read(file: Path) -> Scored | None:
+    """What a job found before; None where there is nothing, or nothing that can be read."""
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            about = json.loads(stored["about"].tobytes())
+            scores: dict[str, dict[str, Any]] = {name: {} for name in about["names"]}
+            for key in stored.files:
+                number, _, name = key.partition("/")
+                if name:
+                    scores[about["names"][int(number)]][name] = stored[key]
+            return Scored(scores, about["fit"], about["score"], tuple(about["notes"]))
+    except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def plain(value: Any) -> Any:
+    """A setting as it can stand in JSON."""
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)

@@ -1,0 +1,54 @@
+"""``heat-ood extract``: images and a model to stored features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ._source import Recipe, with_recipe
+from ._storing import Out, store, tell
+
+__all__ = ["extract"]
+
+
+@with_recipe
+def extract(
+    recipe: Recipe,
+    images: Annotated[
+        Path,
+        typer.Option(
+            help="A folder of class folders, a flat folder (no labels), or an .npz file with images and perhaps labels."
+        ),
+    ],
+    out: Out,
+    limit: Annotated[int | None, typer.Option(min=1, help="So many images, spread evenly over the set.")] = None,
+    no_labels: Annotated[
+        bool, typer.Option("--no-labels", help="Leave the labels out, as for sets with other classes.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew, even if there are features.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run images through a frozen model and store its features.
+
+    Interrupted, the same command goes on where it was.
+
+    [dim]Example:[/dim]
+
+      heat-ood extract --model timm:resnet34 --pretrained --images train/ --out features/train
+    """
+    _, result = store(
+        recipe,
+        images,
+        out,
+        lambda extractor, loader, anew: extractor.extract(loader, out, overwrite=anew),
+        labels=not no_labels,
+        overwrite=overwrite,
+        limit=limit,
+    )
+    tell(result, json, classes=few(result["classes"]))
+
+
+def few(names: list[str] | None) -> str:
+    return "none" if names is None else f"{len(names)}: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"

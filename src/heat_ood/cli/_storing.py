@@ -1,0 +1,102 @@
+"""What extract and contrast share: from images and a model to stored features, with a record beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ._output import emit, facts, note, show
+from ._source import Recipe, loader_of
+
+if TYPE_CHECKING:
+    from ..features import Extractor, Features
+
+__all__ = ["Out", "store", "tell"]
+
+Out = Annotated[
+    Path, typer.Option(help="A folder for the features; what they were made of is written beside it, OUT.json.")
+]
+
+
+def store(
+    recipe: Recipe,
+    images: Path,
+    out: Path,
+    run: Callable[[Extractor, Any, bool], Features],
+    *,
+    labels: bool,
+    overwrite: bool,
+    limit: int | None = None,
+    kinds: Sequence[str] | None = None,
+) -> tuple[Features, dict[str, Any]]:
+    """Stored features of images, and what they are.
+
+    Args:
+        recipe: how images become features.
+        images: a folder, or an .npz file.
+        out: a folder for the features.
+        run: from the extractor, a loader and whether to start anew, to the features.
+        labels: read the labels of the images too.
+        overwrite: start anew, even if there are features.
+        limit: so many images, spread evenly.
+        kinds: of the distortions, if the images are distorted; they then stand in another order than their files.
+    """
+    from ..features import FEATURES_FILE, read_manifest
+    from ..images import open_images
+    from ._sidecar import check_sidecar, write_sidecar
+
+    if recipe.model is None:
+        raise typer.BadParameter(
+            "say which model reads the images: timm:NAME or package.module:function.", param_hint="--model"
+        )
+    found = open_images(images, labels=labels, limit=limit, skip_unreadable=recipe.skip_unreadable)
+    extractor = recipe.extractor()
+    found.preprocessing = recipe.preprocessing(extractor.network, found)
+    note(f"{len(found):,} images of {images}: {found.preprocessing}")
+
+    record = {
+        "model": recipe.model,
+        "images": str(images),
+        **found.identity,
+        "preprocessing": found.preprocessing.to_dict(),
+    }
+    if kinds is not None:
+        record |= {"files": None, "sources": record["files"], "kinds": list(kinds)}
+    begun = not overwrite and (out / FEATURES_FILE).exists() and read_manifest(out).count > 0
+    known = begun and check_sidecar(out, record)
+    if not begun:
+        write_sidecar(out, record)
+    features = run(extractor, loader_of(found, recipe), not begun)
+    if begun and not known:
+        write_sidecar(out, record)
+    result = summary(features, out) | {"classes": record["classes"], "model": recipe.model}
+    return features, result | {"preprocessing": found.preprocessing}
+
+
+def summary(features: Features, path: Path) -> dict[str, Any]:
+    """What a feature set is, for people and for JSON."""
+    return {
+        "features": str(path),
+        "samples": len(features),
+        "columns": {name: width_of(features, name) for name in sorted(features.available - {"labels", "head"})},
+        "labels": features.labels is not None,
+        "head": features.head is not None,
+        "fingerprint": features.fingerprint,
+    }
+
+
+def width_of(features: Features, name: str) -> int:
+    column = features[:1].column(name)
+    return 0 if column is None else column.shape[1]
+
+
+def tell(result: dict[str, Any], json: bool, **shown: str) -> None:
+    """Print a result; ``shown`` says some of it in words."""
+    if json:
+        emit(result)
+    else:
+        columns = ", ".join(f"{name} {width}" for name, width in result["columns"].items())
+        show(facts({**result, "columns": columns, **shown}))

@@ -1,0 +1,32 @@
+"""Old names, kept for one version: they still work, and say what to write instead."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["renamed", "renamed_names"]
+
+
+def renamed(old: str, new: str, stacklevel: int = 3) -> None:
+    """Say that a name has changed."""
+    warnings.warn(f"{old} is called {new} now; the old name goes in version 0.3.", DeprecationWarning, stacklevel)
+
+
+def renamed_names(module: str, names: Mapping[str, str], values: Mapping[str, Any]) -> Callable[[str], Any]:
+    """A ``__getattr__`` for a module some of whose names have changed.
+
+    Args:
+        module: its ``__name__``.
+        names: new names by old ones.
+        values: its ``globals()``.
+    """
+
+    def get(name: str) -> Any:
+        if name in names:
+            renamed(f"{module}.{name}", names[name])
+            return values[names[name]]
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return get

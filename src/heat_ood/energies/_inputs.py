@@ -1,0 +1,258 @@
+"""Energies that read more than features: a model's inputs, its maps, or several models."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError, NotFittedError
+from ..features import Extractor, Features, Inputs, check_order, outputs_of, tensors_of, unpack, working_dtype
+from ._base import Energy
+from ._calibration import Calibration
+
+__all__ = ["Assessed", "InputEnergy", "columns_of", "logits_at"]
+
+IMAGES = 64
+"""Of a plain tensor, so many samples go through a model at a time."""
+
+
+class Assessed(NamedTuple):
+    """Scores, and the predicted class of each sample among ``width``; None where the model has no logits."""
+
+    scores: Tensor
+    classes: Tensor | None
+    width: int
+
+
+class InputEnergy(Energy):
+    """An energy of what goes into a model, not of its stored features.
+
+    A model is attached, not owned: it is neither moved, nor changed, nor saved. Its fingerprint is kept, and another
+    model is refused. A subclass gives :meth:`fit` and :meth:`judge`.
+
+    Data is a loader (any iterable of batches: images, ``(images, labels)``, dictionaries), one such pair or
+    dictionary, or a tensor of inputs. One batch is held at a time.
+    """
+
+    stored: ClassVar[tuple[str, ...]] = ()
+    """The columns of stored features that it can do with instead, if any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extractors: tuple[Extractor, ...] = ()
+
+    # What a subclass gives
+
+    @abstractmethod
+    def fit(self, data: Any) -> Self:
+        """Learn from ID inputs; returns self."""
+
+    @abstractmethod
+    def judge(self, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+        """The energy, (n,), and the logits, (n, C), of one batch of inputs."""
+
+    # Models
+
+    def attach(self, *models: nn.Module | Extractor) -> Self:
+        """Say which model is read; once fitted, it must be the one that it was fitted with. Returns self."""
+        self.check_count(len(models))
+        extractors = tuple(map(self.hook, models))
+        self.check_models([extractor.compute_fingerprint() for extractor in extractors])
+        self.extractors = extractors
+        return self
+
+    def hook(self, model: nn.Module | Extractor) -> Extractor:
+        """What reads a model."""
+        return model if isinstance(model, Extractor) else Extractor(model)
+
+    def check_count(self, count: int) -> None:
+        if count != 1:
+            raise InputError(f"{type(self).__name__} reads one model, not {count}. Call .attach(model).")
+
+    @property
+    def fingerprints(self) -> tuple[str | None, ...]:
+        """Of the models that it was fitted with; empty before."""
+        return () if self.fingerprint is None else (self.fingerprint,)
+
+    def remember(self, fingerprints: Sequence[str | None]) -> None:
+        """Keep the fingerprints of the models."""
+        (self.fingerprint,) = fingerprints
+
+    def check_models(self, found: Sequence[str | None]) -> None:
+        """Refuse other models than those known, in any order; unknown ones (None) pass."""
+        known, title = self.fingerprints, type(self).__name__
+        if known and len(known) != len(found):
+            raise InputError(f"{title} was fitted with {len(known)} models, not {len(found)}. Pass as many.")
+        if not known or None in known or None in found:
+            return
+        strange = sorted(map(str, found)), sorted(map(str, known))
+        if strange[0] != strange[1]:
+            one, other = next(pair for pair in zip(*strange, strict=True) if pair[0] != pair[1])
+            raise InputError(
+                f"{title} was fitted with another model (fingerprints {one[:12]} and {other[:12]}). Attach the one "
+                "that it was fitted with, its weights unchanged and in an Extractor with the same layers and head, "
+                "or fit a new one."
+            )
+
+    def require_models(self) -> None:
+        if not self.extractors:
+            raise NotFittedError(
+                f"{type(self).__name__} reads {self.reads[0]}, and no model is attached. Call .attach(model)"
+                f"{' with the one that it was fitted with' if self.fingerprints else ''}; models are not saved."
+            )
+        self.check_models([extractor.fingerprint for extractor in self.extractors])
+
+    def begin(self, data: Any) -> None:
+        """What every fit starts with: a model is there; a calibration of what was learned before is void."""
+        self.refuse_features(data)
+        if not self.extractors:
+            self.require_models()
+        self.calibration = None
+        self.remember([extractor.compute_fingerprint() for extractor in self.extractors])
+
+    # Data
+
+    def batches(self, data: Any, size: int = IMAGES) -> Iterator[Inputs]:
+        """The inputs of a model a batch at a time; a loader has batches of its own."""
+        for batch in self.chunks(data, size):
+            yield unpack(batch, self.extractors[0].network).inputs
+
+    def chunks(self, data: Any, size: int) -> Iterable[Any]:
+        if isinstance(data, Tensor | np.ndarray):
+            return (data[i : i + size] for i in range(0, len(data), size))
+        if isinstance(data, Mapping | tuple):
+            return [data]
+        if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+            raise InputError(
+                f"{type(self).__name__} reads {self.reads[0]}, and cannot run a model on {type(data).__name__}. Pass a "
+                "loader, such as DataLoader(dataset, batch_size=64), or a tensor of inputs."
+            )
+        check_order(data)
+        return nonempty(data)
+
+    def refuse_features(self, data: Any) -> None:
+        if isinstance(data, Features):
+            raise InputError(self.refusal)
+
+    @property
+    def refusal(self) -> str:
+        """Why stored features will not do."""
+        return (
+            f"{self.name} reads {self.reads[0]}, which stored features do not hold. Score it alone, on a loader: "
+            f"create({self.name!r}).attach(model).fit(loader).score(loader)."
+        )
+
+    def stored_columns(self) -> tuple[str, ...]:
+        """What it reads of stored features, as in a composition; an error where it can do nothing with them."""
+        if not self.stored:
+            raise InputError(self.refusal)
+        return self.stored
+
+    def energy(self, features: Features) -> Tensor:
+        raise InputError(self.refusal)
+
+    # Scores
+
+    def score(self, data: Any, batch_size: int = IMAGES) -> Tensor:
+        """How unusual each sample is, (n,), on the CPU; higher = more out-of-distribution."""
+        return self.assess(data, batch_size).scores
+
+    def assess(self, data: Any, batch_size: int = IMAGES) -> Assessed:
+        """Scores and predicted classes, in one pass over the data."""
+        self.refuse_features(data)
+        self.require_fitted()
+        self.require_models()
+        return self.joined(map(self.judge, self.batches(data, batch_size)))
+
+    @torch.no_grad()
+    def joined(self, judged: Iterable[tuple[Tensor, Tensor | None]]) -> Assessed:
+        """All batches, checked, on the CPU."""
+        scores, classes, width, seen = [torch.empty(0)], [torch.empty(0, dtype=torch.long)], 0, 0
+        for energy, logits in judged:
+            if not torch.isfinite(energy).all():
+                bad = ~torch.isfinite(energy)
+                raise InputError(
+                    f"{int(bad.sum())} samples of a batch have no finite score, the first is sample "
+                    f"{seen + int(bad.nonzero()[0])}. Check these inputs for NaN, and the model without autocast."
+                )
+            seen += len(energy)
+            scores.append(energy.cpu())
+            if logits is not None:
+                classes.append(logits.argmax(1).cpu())
+                width = logits.shape[1]
+        return Assessed(torch.cat(scores[1:] or scores), torch.cat(classes) if width else None, width)
+
+    # Calibration
+
+    def calibrate(self, data: Any, per_class: bool = False) -> Self:
+        """Keep the scores of held-out ID samples, which the model was **not** trained on; returns self."""
+        self.calibration = self.calibration_of(self.assess(data), per_class)
+        return self
+
+    def calibration_of(self, found: Assessed, per_class: bool) -> Calibration:
+        if not len(found.scores):
+            raise InputError("Calibration needs at least one sample; there are none.")
+        if not per_class:
+            return Calibration(found.scores)
+        if found.classes is None:
+            raise InputError(
+                "The predicted class needs logits, and the model has none. Calibrate with per_class=False."
+            )
+        empty = (torch.bincount(found.classes, minlength=found.width) == 0).nonzero().flatten().tolist()
+        if empty:
+            raise InputError(
+                f"No calibration sample is predicted as class {', '.join(map(str, empty[:5]))}"
+                f"{'…' if len(empty) > 5 else ''}. Calibrate on more samples, or with per_class=False."
+            )
+        return Calibration(found.scores, found.classes, found.width)
+
+    def p_value(self, data: Any) -> Tensor:
+        """The share of ID samples at least as unusual, ``(1 + #{calibration >= score}) / (n + 1)``, float64."""
+        calibration = self.require_calibrated()
+        found = self.assess(data)
+        return self.p_values_of(found.scores, found.classes if calibration.per_class else None)
+
+    def require_fitted(self) -> None:
+        if not self.fitted:
+            raise NotFittedError(
+                f"{type(self).__name__} has not been fitted. Call .attach(model).fit(loader) with ID data, or load a "
+                "saved one."
+            )
+
+
+def columns_of(energy: Energy) -> tuple[str, ...]:
+    """What an energy reads of stored features; an error where they do not hold it."""
+    return energy.stored_columns() if isinstance(energy, InputEnergy) else energy.reads
+
+
+def nonempty(loader: Iterable[Any]) -> Iterator[Any]:
+    number = -1
+    for number, batch in enumerate(loader):  # noqa: B007
+        yield batch
+    if number < 0:
+        raise InputError("The loader yields no batches. Check its data set; a generator can be used only once.")
+
+
+def logits_at(model: nn.Module, inputs: Inputs) -> Tensor:
+    """The model's logits, (n, C), in the type to compute with; the inputs are safe from the model."""
+    n = len(inputs)
+    output = model(*map(copied, inputs.args), **{k: copied(v) for k, v in inputs.kwargs.items()})
+    found = {name: value for name, value in outputs_of(output, n).items() if value.ndim > 1}
+    if not found:
+        raise InputError(
+            f"The model returns no logits: no tensor of {n} rows. Wrap it in a module whose forward returns them."
+        )
+    flat = [value for value in found.values() if value.numel() == n * value.shape[1]]
+    wanted = (flat or list(found.values()))[0]
+    same = (t for t in tensors_of(output) if t.data_ptr() == wanted.data_ptr() and t.shape == wanted.shape)
+    logits = next(same, getattr(output, "logits", wanted)).flatten(1)
+    return logits.to(working_dtype(logits))
+
+
+def copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value

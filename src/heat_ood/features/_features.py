@@ -1,0 +1,368 @@
+"""Features of a set of samples: pooled layers, logits, labels and the head that joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+
+__all__ = ["Array", "Features", "Head", "Layer"]
+
+Array: TypeAlias = "Tensor | np.ndarray[Any, Any]"
+
+
+class Layer(NamedTuple):
+    """One layer, pooled over its positions: the mean and the standard deviation of each channel."""
+
+    avg: Tensor | None
+    std: Tensor | None = None
+
+
+class Head(NamedTuple):
+    """The linear map from ``avg`` to the logits: ``avg @ weight.T + bias``."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __call__(self, avg: Tensor) -> Tensor:
+        weight, bias = self.weight.to(avg), self.bias.to(avg)
+        return torch.nn.functional.linear(avg, weight, bias)
+
+
+class Features:
+    r"""What a frozen network says about ``n`` samples; no image is kept.
+
+    Args:
+        avg: what the head reads, (n, d): the average-pooled maps, the class token, the embedding.
+        std: the standard deviation over positions of the maps that enter the pooling, (n, k).
+        logits: (n, C); when left out they follow from ``avg`` and the head.
+        labels: the class of each sample, integers in [0, C).
+        head: ``(W, b)`` with logits :math:`W z + b`; ``b`` may be None.
+        layers: earlier layers by name, each ``(avg, std)`` or a single array for ``avg``.
+        fingerprint: tells which model made the features; features of two models do not mix.
+
+    Arrays may be numpy or torch, of any floating type, in memory or memory-mapped; nothing is copied.
+
+    Example:
+        >>> z = torch.rand(6, 4)
+        >>> train = Features(avg=z, labels=[0, 1, 0, 1, 0, 1], head=(torch.ones(2, 4), None))
+        >>> train
+        Features(n=6, avg=4, logits=2, classes=2)
+        >>> len(train[:4]), train[:4].logits.shape
+        (4, torch.Size([4, 2]))
+    """
+
+    def __init__(
+        self,
+        avg: Array | None = None,
+        std: Array | None = None,
+        logits: Array | None = None,
+        labels: Array | Sequence[int] | None = None,
+        head: tuple[Array, Array | None] | Head | None = None,
+        layers: Mapping[str, Array | tuple[Array | None, Array | None] | Layer] | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
+        self.fingerprint = fingerprint
+        self._rows: Tensor | None = None
+        self._columns: dict[tuple[str | None, str], Tensor] = {}
+        self._put(None, "avg", avg)
+        self._put(None, "std", std)
+        for name, layer in (layers or {}).items():
+            pair = layer if isinstance(layer, tuple) else (layer, None)
+            self._put(name, "avg", pair[0])
+            self._put(name, "std", pair[1])
+        self._put(None, "logits", logits)
+        if not self._columns:
+            raise InputError("Features need at least one of avg, std, logits or layers; all are None.")
+
+        sizes = {column_name(key): len(column) for key, column in self._columns.items()}
+        self._labels = None if labels is None else as_labels(labels)
+        if self._labels is not None:
+            sizes["labels"] = len(self._labels)
+        if len(set(sizes.values())) > 1:
+            raise InputError(f"Features disagree on the number of samples: {sizes}. Pass arrays of one length.")
+
+        self._head = None if head is None else as_head(head)
+        self._check_head()
+
+    def _put(self, layer: str | None, pooling: str, array: Array | None) -> None:
+        if array is not None:
+            self._columns[layer, pooling] = as_matrix(array, column_name((layer, pooling)))
+
+    def _check_head(self) -> None:
+        if self._head is None:
+            return
+        classes, width = self._head.weight.shape
+        avg, logits = self.get("avg"), self._columns.get((None, "logits"))
+        if avg is not None and avg.shape[1] != width:
+            raise InputError(
+                f"The head reads {width} features but avg has {avg.shape[1]}. "
+                f"Pass head=(W, b) with W of shape (classes, {avg.shape[1]})."
+            )
+        if logits is not None and logits.shape[1] != classes:
+            raise InputError(
+                f"The head has {classes} classes but logits has {logits.shape[1]} columns. "
+                "Pass the head that made them."
+            )
+
+    # What there is
+
+    @property
+    def avg(self) -> Tensor | None:
+        """What the head reads, (n, d)."""
+        return self.get("avg")
+
+    @property
+    def std(self) -> Tensor | None:
+        """Standard deviation over positions of the maps that enter the pooling, (n, k)."""
+        return self.get("std")
+
+    @property
+    def logits(self) -> Tensor | None:
+        """The logits, (n, C): given, or computed from ``avg`` and the head."""
+        return self.get("logits")
+
+    @property
+    def labels(self) -> Tensor | None:
+        """The class of each sample, int64 (n,)."""
+        return self._labels if self._labels is None or self._rows is None else self._labels[self._rows]
+
+    @property
+    def head(self) -> Head | None:
+        """The linear head, or None."""
+        return self._head
+
+    @property
+    def layers(self) -> dict[str, Layer]:
+        """Earlier layers by name."""
+        names = dict.fromkeys(layer for layer, _ in self._columns if layer is not None)
+        return {name: Layer(self.get("avg", name), self.get("std", name)) for name in names}
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes there are: by the head, the logits or the labels, in this order."""
+        logits = self._columns.get((None, "logits"))
+        if self._head is not None:
+            return len(self._head.weight)
+        if logits is not None:
+            return logits.shape[1]
+        if self._labels is not None and len(self._labels):
+            return int(self._labels.max()) + 1
+        return None
+
+    def get(self, pooling: str, layer: str | None = None) -> Tensor | None:
+        """The column ``pooling`` ("avg", "std" or "logits") of a layer; None where there is none."""
+        if self._rows is not None:
+            return self[:].get(pooling, layer)
+        column = self._columns.get((layer, pooling))
+        if column is None and (layer, pooling) == (None, "logits") and self._head is not None:
+            avg = self._columns.get((None, "avg"))
+            if avg is not None:
+                return self._head(avg if avg.dtype in (torch.float32, torch.float64) else avg.float())
+        return column
+
+    def column(self, name: str) -> Tensor | None:
+        """A column by the name that energies use: ``avg``, ``std@layer3``, ``logits``."""
+        pooling, _, layer = name.partition("@")
+        return self.get(pooling, layer or None)
+
+    @property
+    def available(self) -> set[str]:
+        """The names of all there is, ``head`` and ``labels`` included."""
+        names = {column_name(key) for key in self._columns}
+        if self._head is not None:
+            names |= {"head", "logits"} if "avg" in names else {"head"}
+        return names | ({"labels"} if self._labels is not None else set())
+
+    @property
+    def columns(self) -> dict[tuple[str | None, str], Tensor]:
+        """The stored columns, by (layer, pooling); logits that follow from the head are not stored."""
+        return dict(self._columns if self._rows is None else self[:]._columns)
+
+    # Slices, batches, unions
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())) if self._rows is None else self._rows)
+
+    def __getitem__(self, index: int | slice | Array | Sequence[int]) -> Features:
+        """The chosen samples; a slice is a view and costs nothing."""
+        if isinstance(index, int):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"sample {index} of {len(self)}")
+            index = slice(index, index + 1 or None)
+        elif not isinstance(index, slice):
+            index = torch.as_tensor(np.asarray(index) if not isinstance(index, Tensor) else index)
+            index = index.nonzero().squeeze(1) if index.dtype == torch.bool else index.long().reshape(-1)
+        if self._rows is not None:
+            index = self._rows[index]
+        labels = None if self._labels is None else self._labels[index]
+        return self._derive({k: v[index] for k, v in self._columns.items()}, labels)
+
+    def subset(self, rows: Tensor) -> Features:
+        """The samples of these numbers as a view: nothing is read before a batch of it is."""
+        derived = self._derive(self._columns, self._labels)
+        derived._rows = rows if self._rows is None else self._rows[rows]
+        return derived
+
+    def batches(self, size: int = 1024) -> Iterator[Features]:
+        """The samples in order, ``size`` at a time; a memory-mapped store is read a batch at a time."""
+        if size < 1:
+            raise InputError(f"A batch needs at least one sample, not {size}.")
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+    def to(self, *args: Any, **kwargs: Any) -> Features:
+        """The same features on another device or of another floating type, as ``Tensor.to``."""
+        columns = {k: v.to(*args, **kwargs) for k, v in self.columns.items()}
+        labels, device = self.labels, next(iter(columns.values())).device
+        return self._derive(columns, None if labels is None else labels.to(device))
+
+    def only(self, names: Sequence[str]) -> Features:
+        """A view with these columns alone (``avg``, ``std@layer3``…); labels and head stay."""
+        wanted = {key: column for key, column in self._columns.items() if column_name(key) in names}
+        if "logits" in names and (None, "logits") not in wanted and (None, "avg") in self._columns:
+            wanted[None, "avg"] = self._columns[None, "avg"]
+        derived = self._derive(wanted or self._columns, self._labels)
+        derived._rows = self._rows
+        return derived
+
+    def among(self, classes: Tensor, labelled: bool = True) -> Features:
+        """A view for a classifier that knows some classes alone: head and logits cut, labels renumbered.
+
+        Args:
+            classes: the classes to keep, as numbers.
+            labelled: keep the labels; every sample must then be of these classes.
+
+        Example:
+            >>> f = Features(logits=torch.eye(3), labels=[0, 1, 2])
+            >>> f[1:].among(torch.tensor([1, 2])).labels
+            tensor([0, 1])
+        """
+        columns = dict(self._columns)
+        if (None, "logits") in columns:
+            columns[None, "logits"] = columns[None, "logits"][:, classes]
+        labels = None
+        if labelled and self._labels is not None:
+            known = 1 + int(torch.cat([self._labels.cpu(), classes]).max())
+            number = torch.full((known,), -1).index_put((classes,), torch.arange(len(classes)))
+            labels = number[self._labels.cpu()]
+            if int((labels if self._rows is None else labels[self._rows]).min()) < 0:
+                raise InputError("A sample is of none of the classes. Choose the samples of these classes first.")
+        derived = self._derive(columns, labels)
+        derived._rows = self._rows
+        if self._head is not None:
+            bias = self._head.bias
+            derived._head = Head(self._head.weight[classes], None if bias is None else bias[classes])
+        return derived
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Features]) -> Features:
+        """One feature set of several, in memory; they must have the same columns and come from the same model."""
+        if not parts:
+            raise InputError("Nothing to concatenate: pass at least one feature set.")
+        first = parts[0]
+        keys = set(first._columns)
+        for part in parts[1:]:
+            if set(part._columns) != keys or (part.labels is None) != (first.labels is None):
+                raise InputError(
+                    f"Features with different columns cannot be concatenated: {first!r} and {part!r}. "
+                    "Extract both in the same way."
+                )
+            check_same_model(first.fingerprint, part.fingerprint)
+        each = [part.columns for part in parts]
+        columns = {k: torch.cat([part[k] for part in each]) for k in each[0]}
+        labels = None if first.labels is None else torch.cat([p.labels for p in parts if p.labels is not None])
+        return first._derive(columns, labels)
+
+    def _derive(self, columns: dict[tuple[str | None, str], Tensor], labels: Tensor | None) -> Features:
+        derived = object.__new__(type(self))
+        derived.fingerprint, derived._head, derived._rows = self.fingerprint, self._head, None
+        derived._labels, derived._columns = labels, columns
+        return derived
+
+    # On disk
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a folder of ``.npy`` files with a ``manifest.json``; :meth:`open` reads it back, memory-mapped."""
+        from ._store import save
+
+        save(self, path)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> Features:
+        """Open a finished store, memory-mapped: it takes next to no memory, whatever its size."""
+        from ._store import open_store
+
+        return open_store(path)
+
+    def __repr__(self) -> str:
+        parts = [f"n={len(self)}"] + [f"{column_name(k)}={v.shape[1]}" for k, v in self._columns.items()]
+        if (None, "logits") not in self._columns and self._head is not None and (None, "avg") in self._columns:
+            parts.append(f"logits={len(self._head.weight)}")
+        if self._labels is not None:
+            parts.append(f"classes={self.classes}")
+        return f"Features({', '.join(parts)})"
+
+
+def column_name(key: tuple[str | None, str]) -> str:
+    """A column's name as a user writes it: ``std``, ``std@layer3``."""
+    layer, pooling = key
+    return pooling if layer is None else f"{pooling}@{layer}"
+
+
+def check_same_model(one: str | None, other: str | None) -> None:
+    """Refuse features of two models; unknown models (None) pass."""
+    if one is not None and other is not None and one != other:
+        raise InputError(
+            f"These features come from two different models (fingerprints {one[:12]} and {other[:12]}). "
+            "Extract both with the same model and layers, or build them from arrays with Features(avg=…), which carry "
+            "no fingerprint."
+        )
+
+
+def as_matrix(array: Array, name: str) -> Tensor:
+    tensor = array.detach() if isinstance(array, Tensor) else torch.as_tensor(array)
+    if tensor.ndim != 2:
+        raise InputError(
+            f"{name} must be a matrix, (samples, features), not of shape {tuple(tensor.shape)}. "
+            "Pool maps first, or use Extractor."
+        )
+    if not tensor.is_floating_point():
+        raise InputError(
+            f"{name} must hold floating-point numbers, not {tensor.dtype}. Convert it, for example with .float()."
+        )
+    if tensor.shape[1] == 0:
+        raise InputError(f"{name} has no columns.")
+    return tensor
+
+
+def as_labels(labels: Array | Sequence[int]) -> Tensor:
+    tensor = torch.as_tensor(labels)
+    if tensor.ndim != 1:
+        raise InputError(
+            f"labels must be a vector of class numbers, not of shape {tuple(tensor.shape)}. "
+            "Take the argmax of one-hot labels first."
+        )
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise InputError(f"labels must be integers, not {tensor.dtype}. Convert them, for example with .long().")
+    return tensor.long()
+
+
+def as_head(head: tuple[Array, Array | None] | Head) -> Head:
+    weight = as_matrix(head[0], "head weight")
+    bias = (
+        torch.zeros(len(weight), dtype=weight.dtype, device=weight.device)
+        if head[1] is None
+        else torch.as_tensor(head[1]).detach()
+    )
+    if bias.shape != (len(weight),):
+        raise InputError(
+            f"The head's bias must have shape ({len(weight)},), one number a class, not {tuple(bias.shape)}."
+        )
+    return Head(weight, bias)

@@ -1,0 +1,67 @@
+"""A model and its detector as one module: images in; logits, score and p-value out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ._features import Features
+
+if TYPE_CHECKING:
+    from ._extractor import Extractor
+
+__all__ = ["Guard", "Guarded"]
+
+
+class Guarded(NamedTuple):
+    """What a guarded model says of each image; ``p_value`` is None before the detector is calibrated."""
+
+    logits: Tensor | None
+    score: Tensor
+    p_value: Tensor | None
+
+
+class Guard(nn.Module):
+    """Classify and judge in one pass through the backbone.
+
+    Args:
+        extractor: reads the model's features.
+        detector: scores them; fitted, and calibrated where p-values are wanted.
+
+    The model and the detector are submodules: ``guard.to(device)`` moves both. Each pass runs the model in
+    evaluation mode and without gradients, and leaves it as it was.
+    """
+
+    def __init__(self, extractor: Extractor, detector: Any) -> None:
+        super().__init__()
+        if hasattr(detector, "stored_columns"):  # a method that reads more than features says why it cannot be guarded
+            detector.stored_columns()
+        self.model = extractor.model
+        self.detector = detector
+        self._extractor = extractor
+
+    @torch.no_grad()
+    def forward(self, images: Any) -> Guarded:
+        """Logits, score (higher = more out-of-distribution) and p-value of each image."""
+        logits, features = self._read(images)
+        score = self.detector.score(features)
+        return Guarded(logits, score, self._p_value(features, score))
+
+    @torch.no_grad()
+    def predict(self, images: Any, fpr: float = 0.05) -> Tensor:
+        """True where an image is out-of-distribution, at a false-alarm rate of at most ``fpr``."""
+        return torch.as_tensor(self.detector.predict(self._read(images)[1], fpr=fpr))
+
+    def _read(self, images: Any) -> tuple[Tensor | None, Features]:
+        logits, features = self._extractor.read(images)
+        state = [*self.detector.parameters(), *self.detector.buffers()]
+        return logits, features.to(state[0].device) if state else features
+
+    def _p_value(self, features: Features, score: Tensor) -> Tensor | None:
+        if not self.detector.calibrated:
+            return None
+        logits = features.logits
+        classes = None if logits is None else logits.argmax(1)  # a detector may be calibrated per predicted class
+        return torch.as_tensor(self.detector.p_values_of(score, classes))

@@ -1,0 +1,185 @@
+"""Extract everything a loader yields, a batch in memory at a time; interrupted runs continue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+from torch import Tensor
+
+from ..errors import InputError
+from ._batches import Batch, check_order, count_of, rest_of, unpack
+from ._contrast import Distorted
+from ._features import Features, column_name
+from ._manifest import FEATURES_FILE, Manifest
+from ._store import Numpy, Writer, open_store
+
+if TYPE_CHECKING:
+    from ._extractor import Extractor
+
+__all__ = ["extract"]
+
+DTYPES = {torch.float16: "<f2", torch.float32: "<f4", torch.float64: "<f8"}
+
+
+def extract(
+    extractor: Extractor,
+    loader: Iterable[Any],
+    path: str | PathLike[str] | None,
+    *,
+    progress: bool,
+    overwrite: bool,
+    dtype: torch.dtype,
+    description: str,
+) -> Features:
+    """See :meth:`Extractor.extract`."""
+    check_order(loader)
+    if dtype not in DTYPES:
+        raise InputError(f"Features cannot be stored as {dtype}. Choose torch.float32, torch.float16 or torch.float64.")
+    total, origin = (loader.count, loader.origin) if isinstance(loader, Distorted) else (count_of(loader), "")
+    fingerprint = extractor.compute_fingerprint()
+    if path is None:
+        with bar(progress, description, total, 0) as advance:
+            parts = list(stream(extractor, (unpack(b, extractor.network) for b in loader), dtype, advance))
+        if not parts:
+            raise InputError("The loader yields no batches. Check its data set; a generator can be used only once.")
+        check_labels(parts)
+        return Features.concatenate(parts)
+
+    folder = Path(path)
+    with opened(folder, fingerprint, overwrite, origin) as writer:
+        check_dtype(writer.manifest, dtype, folder)
+        if writer.manifest.finished:
+            if total not in (None, writer.manifest.count):
+                raise InputError(
+                    f"{folder} holds features of {writer.manifest.count} samples, but the loader has {total}. "
+                    "Choose another path for other data, or pass overwrite=True."
+                )
+            return open_store(folder)
+        with bar(progress, description, total, writer.manifest.count) as advance:
+            batches = (unpack(b, extractor.network) for b in remaining(loader, writer, extractor))
+            for features in stream(extractor, batches, dtype, lambda _: None):
+                writer.append(features)
+                advance(len(features))
+        if not writer.manifest.count:
+            raise InputError("The loader yields no batches. Check its data set; a generator can be used only once.")
+        writer.finish()
+    return open_store(folder)
+
+
+def opened(folder: Path, fingerprint: str, overwrite: bool, origin: str) -> Writer:
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file. Pass a path for a folder.")
+    strange = (
+        folder.is_dir()
+        and not (folder / FEATURES_FILE).exists()
+        and any(f.name != f"{FEATURES_FILE}.tmp" for f in folder.iterdir())
+    )
+    if strange:
+        raise InputError(f"{folder} exists and holds no features. Choose another path, so that nothing is lost.")
+    return Writer(folder, fingerprint, overwrite=overwrite, origin=origin)
+
+
+class Advance(Protocol):
+    def __call__(self, samples: int, /) -> None: ...
+
+
+def stream(extractor: Extractor, batches: Iterable[Batch], dtype: torch.dtype, advance: Advance) -> Iterator[Features]:
+    for number, batch in enumerate(batches, 1):
+        features = extractor.features_of(extractor.forward(batch.inputs), batch.labels).to("cpu", dtype)
+        check_finite(features, number)
+        advance(len(features))
+        yield features
+
+
+def remaining(loader: Iterable[Any], writer: Writer, extractor: Extractor) -> Iterator[Any]:
+    """What a loader yields after the batches that are written; those must be the same as then."""
+    manifest, labels = writer.manifest, writer.labels()
+    done, sizes = manifest.count, [size for size, times in manifest.batches for _ in range(times)]
+    if not done:
+        return iter(loader)
+    if all(size == getattr(loader, "batch_size", None) for size in sizes[:-1]):
+        rest = rest_of(loader, done, labels)
+        if rest is not None:
+            return rest
+
+    iterator, start = iter(loader), 0
+    for number, size in enumerate(sizes, 1):
+        batch = next(iterator, None)
+        if batch is None:
+            raise InputError(f"{writer.folder} already holds {done} samples, more than the loader yields. {REMEDY}")
+        found = unpack(batch, extractor.network)
+        if len(found.inputs) != size:
+            raise InputError(
+                f"Batch {number} has {len(found.inputs)} samples; it had {size} when {writer.folder} was begun. "
+                f"{REMEDY}"
+            )
+        expected = None if labels is None else labels[start : start + size]
+        if not same_labels(found.labels, expected):
+            raise InputError(
+                f"The labels of batch {number} are not those with which {writer.folder} was begun. {REMEDY}"
+            )
+        start += size
+    return iterator
+
+
+def same_labels(found: Tensor | None, expected: Numpy | None) -> bool:
+    if found is None or expected is None:
+        return found is None and expected is None
+    return np.array_equal(found.numpy(), expected)
+
+
+REMEDY = "Pass the same loader, with the same batch size, to continue; overwrite=True to start anew."
+
+
+def check_dtype(manifest: Manifest, dtype: torch.dtype, folder: Path) -> None:
+    stored = {c.dtype for c in manifest.columns if c.pooling != "labels"}
+    if stored - {DTYPES[dtype]}:
+        name = next(k for k, v in DTYPES.items() if v in stored)
+        raise InputError(
+            f"The features in {folder} are {name}. Pass dtype={name} to use them, or overwrite=True to make them "
+            f"anew as {dtype}."
+        )
+
+
+def check_labels(parts: list[Features]) -> None:
+    if len({part.labels is None for part in parts}) > 1:
+        raise InputError("Some batches have labels and others have none. Let the loader give labels always, or never.")
+
+
+def check_finite(features: Features, number: int) -> None:
+    for key, column in features.columns.items():
+        bad = int((~torch.isfinite(column)).any(1).sum())
+        if bad:
+            raise InputError(
+                f"{column_name(key)} is not finite for {bad} of {len(features)} samples, in batch {number} of this "
+                "run. Check these inputs for NaN; "
+                "if they are sound, leave out autocast=torch.float16 or dtype=torch.float16, whose largest number is "
+                "65504."
+            )
+
+
+class Speed(ProgressColumn):
+    """Samples a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f} samples/s", style="progress.data.speed")
+
+
+@contextmanager
+def bar(show: bool, description: str, total: int | None, done: int) -> Iterator[Advance]:
+    """A progress bar on stderr, if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as progress:
+        task = progress.add_task(description, total=total, completed=done)
+        yield lambda samples: progress.advance(task, samples)

@@ -1,0 +1,58 @@
+"""What HEAT refuses before it computes anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from ..features import Features, check_same_model
+from ..residual import Residual
+from ._assembly import name_of
+from ._choice import AUTO
+
+if TYPE_CHECKING:
+    from ._detector import HEAT
+
+__all__ = ["check_fit"]
+
+
+def check_fit(heat: HEAT, features: Features, contrast: Features | None) -> None:
+    """Refuse settings and samples that cannot be meant, before anything is computed."""
+    for given in (features,) if contrast is None else (features, contrast):
+        if not isinstance(given, Features):
+            raise InputError(
+                f"fit needs Features, not {type(given).__name__}. Pass Features(avg=…, std=…, labels=…, head=(W, b))."
+            )
+    if contrast is not None:
+        check_same_model(features.fingerprint, contrast.fingerprint)
+        if not len(contrast):
+            raise InputError("contrast has no samples. Pass some, or leave it out.")
+        if heat.residual is None:
+            raise InputError("contrast teaches the residuals, and residual=None has none. Leave out one of the two.")
+    if isinstance(heat.priors, str):
+        raise InputError(f"priors is a sequence: write priors=({heat.priors!r},).")
+    if heat.priors is not None and not heat.priors:
+        raise InputError("HEAT needs at least one prior. Leave out priors for the default.")
+    if heat.priors is None and heat.weights is not None:
+        raise InputError("weights are for priors that are named: pass both, or neither.")
+    if isinstance(heat.residual, str) and heat.residual != AUTO:
+        raise InputError(f"residual is Residual(…), a mapping, None or {AUTO!r}, not {heat.residual!r}.")
+    if not 0 <= heat.holdout < 1:
+        raise InputError(f"holdout is a share, at least 0 and below 1, not {heat.holdout}.")
+    if heat.standardise not in ("held-out", "training"):
+        raise InputError(f"standardise is 'held-out' or 'training', not {heat.standardise!r}.")
+    if math.isnan(heat.beta):
+        raise InputError("beta is not a number. It runs from minus infinity (the minimum) to infinity (the maximum).")
+    if len(features) < 2:
+        raise InputError(f"HEAT cannot be fitted to {len(features)} sample: pass at least two, better thousands.")
+    if isinstance(heat.residual, Mapping):
+        unknown = set(heat.residual) - {name_of(p) for p in heat.priors or heat.residual}
+        if unknown:
+            raise InputError(f"residual names {', '.join(sorted(unknown))}, which is not among the priors.")
+        if any(settings is not None and settings.joint for settings in heat.residual.values()):
+            raise InputError("A joint residual stands for all priors. Write residual=Residual(joint=True, …).")
+    for settings in heat.residual.values() if isinstance(heat.residual, Mapping) else [heat.residual]:
+        if isinstance(settings, Residual):
+            settings.check()

@@ -1,0 +1,163 @@
+"""What HEAT is made of: as it is told or, where it is not, by what the features have and whether there is contrast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..energies import Energy, left_out_tasks
+from ..errors import InputError
+from ..features import Features
+from ..metrics import auroc
+from ..residual import Residual
+
+__all__ = [
+    "AGAINST_CONTRAST",
+    "AUTO",
+    "FAMILY_WEIGHTS",
+    "ONE_LAYER_WEIGHTS",
+    "PAPER_PRIORS",
+    "Choice",
+    "Residuals",
+    "default_choice",
+    "default_residual",
+    "holds",
+    "supported",
+]
+
+AUTO = "auto"
+PAPER_PRIORS = ("gmm", "gmm-std", "energy")
+"""The paper's three, all of the last layer."""
+FAMILY_WEIGHTS = {"energy": 6.0, "relative": 2.0, "densities": 4.0}
+"""Weights of the default's three views of a sample; the layers share the last. How they came about: docs/beyond.md."""
+ONE_LAYER_WEIGHTS = {"energy": 3.0, "relative": 1.0, "densities": 4.0}
+"""The same where there is one layer: its density stands alone against all that is far away."""
+ENOUGH = 50_000
+"""So many samples judge whether a prior holds."""
+AGAINST_CONTRAST = Residual(joint=True, lam=1.0, odds=20.0, contrast_share=1.0, depth=4)
+"""One residual for the whole composition, which learns to tell the data from contrast samples. Its bound and its odds
+did best, on average over four pairs of a network and its classes, by distortions and classes unseen: docs/beyond.md."""
+
+Residuals = Residual | Mapping[str, Residual | None] | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one fit of HEAT settles before it computes anything.
+
+    Args:
+        priors: their names.
+        weights: one a prior; None weighs alike.
+        residuals: how they are corrected: each alike, together (``joint``), or by name.
+        lacking: what the features lack of the whole default, in words.
+    """
+
+    priors: tuple[str, ...]
+    weights: tuple[float, ...] | None
+    residuals: Residuals = None
+    lacking: tuple[str, ...] = ()
+
+    def without(self, dropped: Sequence[str], why: Sequence[str]) -> Choice:
+        """The same without some priors."""
+        kept = [i for i, name in enumerate(self.priors) if name not in dropped]
+        weights = None if self.weights is None else tuple(self.weights[i] for i in kept)
+        return replace(self, priors=tuple(self.priors[i] for i in kept), weights=weights, lacking=(*self.lacking, *why))
+
+    def __str__(self) -> str:
+        if self.residuals is None or isinstance(self.residuals, Mapping):
+            single = [name for name, settings in (self.residuals or {}).items() if settings is not None]
+            how = f"{', '.join(single) or 'nothing'} corrected"
+        else:
+            how = "corrected as a whole" if self.residuals.joint else "each corrected"
+        missing = f"; there is {', '.join(self.lacking)}" if self.lacking else ""
+        return f"HEAT uses {', '.join(self.priors)}, {how}{missing}."
+
+
+def default_choice(features: Features) -> Choice:
+    """The default's priors: the energy of the logits, the class mixture against one Gaussian, a mixture a layer.
+
+    Example:
+        >>> z = torch.rand(4, 3)
+        >>> default_choice(Features(avg=z, std=z, head=(z, None), layers={"one": (z + 1, z)})).priors
+        ('energy', 'relative-gmm-joint', 'gmm-joint@one', 'gmm-joint')
+        >>> default_choice(Features(avg=z)).priors
+        ('relative-gmm', 'gmm')
+    """
+    there, found, lacking = features.available, dict[str, float](), list[str]()
+    last, earlier = joint_name(there, ""), earlier_layers(features)
+    densities = [name for layer in (*earlier, "") if (name := joint_name(there, layer)) is not None]
+    weights = FAMILY_WEIGHTS if len(densities) > 1 else ONE_LAYER_WEIGHTS
+    if "logits" in there:
+        found["energy"] = weights["energy"]
+    else:
+        lacking.append("no logits")
+    if last is not None and "avg" in there:
+        found["relative-gmm-joint" if last == "gmm-joint" else "relative-gmm"] = weights["relative"]
+    found |= {name: weights["densities"] / len(densities) for name in densities}
+    if "std" not in there:
+        lacking.append("no std")
+    if not earlier:
+        lacking.append("no earlier layers")
+    return Choice(tuple(found), tuple(found.values()), lacking=tuple(lacking))
+
+
+def joint_name(available: set[str] | frozenset[str], layer: str) -> str | None:
+    """The Gaussian prior on all poolings that a layer has; the empty name is the last layer."""
+    suffix = f"@{layer}" if layer else ""
+    have = tuple(f"{pooling}{suffix}" in available for pooling in ("avg", "std"))
+    names = {(True, True): "gmm-joint", (True, False): "gmm", (False, True): "gmm-std"}
+    return names[have] + suffix if have in names else None
+
+
+def earlier_layers(features: Features) -> list[str]:
+    """The names of the layers but for one that is what the head reads, once more."""
+    some = features[:8]
+    avg = some.avg
+
+    def same(name: str) -> bool:
+        other = some.layers[name].avg
+        return avg is not None and other is not None and avg.shape == other.shape and torch.allclose(avg, other)
+
+    return [name for name in some.layers if not same(name)]
+
+
+def default_residual(priors: Sequence[str | Energy] | None, names: Sequence[str], contrast: bool) -> Residuals:
+    """With contrast one residual for the whole; else one for each prior that was named, of the default the energy's.
+
+    Args:
+        priors: as HEAT was given them; None is the default.
+        names: of the priors that are used.
+        contrast: whether there are contrast samples.
+    """
+    if contrast:
+        return AGAINST_CONTRAST
+    if priors is not None:
+        return Residual()
+    return {"energy": Residual()} if "energy" in names else {names[-1]: Residual()}
+
+
+def supported(choice: Choice, fitting: Features, held: Features) -> Choice:
+    """The default's choice without a relative energy that ID data does not support."""
+    found = [name for name in choice.priors if name.startswith("relative") and len(choice.priors) > 1]
+    dropped = [name for name in found if not holds(name, fitting, held)]
+    return choice.without(dropped, [f"no support for {name} among the classes" for name in dropped])
+
+
+def holds(prior: str, fitting: Features, held: Features) -> bool:
+    """Whether a prior tells classes that it has not seen from those it has: left out in groups, AUROC above one half.
+
+    The relative energy can point the wrong way, where the features were not trained on these classes (docs/beyond.md).
+    Where there are no labels, or too few classes to leave some out, nothing speaks for it.
+    """
+    folds = next((folds for folds in (5, 2) if (fitting.classes or 0) >= 2 * folds), 0)
+    if not folds or fitting.labels is None:
+        return False
+    some = torch.arange(len(fitting))[:: math.ceil(len(fitting) / ENOUGH)]
+    try:
+        tasks = left_out_tasks([prior], fitting.subset(some), held, folds, seed=0)
+    except InputError:  # a class without samples
+        return False
+    return sum(auroc(task.real[:, 0], task.other[:, 0]) for task in tasks) / len(tasks) > 0.5

@@ -1,0 +1,307 @@
+"""HEAT: priors, corrected by residuals, composed, calibrated."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..deprecation import renamed
+from ..energies import CACHE_FRIENDLY, Composition, Energy, check_weights, columns_of
+from ..errors import NotFittedError, Notice
+from ..features import Array, Features
+from ..progress import progress_bars
+from ..registry import register
+from ..residual import Hybrid, Residual
+from ._assembly import assembled, names_of, unfitted
+from ._checks import check_fit
+from ._choice import AUTO, Choice, Residuals, default_choice, default_residual, supported
+from ._presets import paper_settings
+from ._training import Trainer, identity_of
+
+__all__ = ["HEAT"]
+
+READS = ("avg", "std", "logits")
+"""What the default reads of the last layer, if it is there."""
+FEW = 20
+"""Below this many samples nothing is held out."""
+
+
+@register("heat", "this library's method")
+class HEAT(Energy):
+    r"""Hybrid energies of several priors, composed (Lafon et al., ICML 2023).
+
+    .. math::
+        E_k^h = E_{q_k} / T_k + E_{θ_k}, \qquad
+        E^β = \frac1β \log \frac1K \sum_k \exp\left(β\, \frac{E_k^h - m_k}{s_k}\right)
+
+    Args:
+        priors: names (``gmm``, ``gmm-std``, ``energy``, ``gmm-joint@layer3``, …) or unfitted energies. None takes the
+            energy of the logits, the class mixture against one Gaussian, and a Gaussian mixture for each layer that
+            the features have; what they lack, it does without, and says so.
+        weights: one a prior; None weighs alike, and the default's priors by docs/beyond.md.
+        beta: 0 is the mean of the standardised energies, -1 a mixture, the infinities maximum and minimum.
+        residual: the correction's settings; None composes the priors uncorrected; a mapping gives each prior its own.
+            ``"auto"`` trains one residual of everything against contrast, where ``fit`` is given some; else one of
+            each prior that was named, and of the default priors the energy's alone.
+        seed: of the split, the residuals' initial weights and all sampling.
+        holdout: share of the samples held out of the fit, for standardising and for watching the residuals.
+        standardise: by the ``held-out`` samples, or by the ``training`` samples as the paper does.
+
+    What it learns has a trailing underscore: ``priors_``, ``weights_`` and ``residuals_`` are those that are used, and
+    ``hybrids_`` the corrected energies.
+
+    Example:
+        >>> z = torch.rand(400, 6, generator=torch.Generator().manual_seed(0))
+        >>> train = Features(avg=z, std=z.flip(1), labels=torch.arange(400) % 3, head=(torch.eye(3, 6), None))
+        >>> detector = HEAT(residual=Residual(epochs=1, hidden=16)).fit(train).calibrate(train)
+        >>> detector.predict(train, fpr=0.05).float().mean() <= 0.05
+        tensor(True)
+        >>> list(HEAT(priors=("gmm",), residual=None).fit(train).energies(train))
+        ['prior/gmm', 'score']
+    """
+
+    def __init__(
+        self,
+        priors: Sequence[str | Energy] | None = None,
+        weights: Sequence[float] | None = None,
+        beta: float = 0.0,
+        residual: Residuals | str = AUTO,
+        seed: int = 0,
+        holdout: float = 0.1,
+        standardise: str = "held-out",
+    ) -> None:
+        super().__init__()
+        self.priors, self.weights, self.beta, self.residual, self.seed = priors, weights, beta, residual, seed
+        self.holdout, self.standardise = holdout, standardise
+        self.choice_: Choice | None = None
+        self.inner: Composition | Hybrid | None = None
+
+    @classmethod
+    def paper(cls, name: str = "cifar10", **changes: Any) -> Self:
+        """The paper's method with its settings for ``cifar10``, ``cifar100`` or ``imagenet``; arguments change them.
+
+        Example:
+            >>> HEAT.paper("cifar10", seed=1).standardise
+            'training'
+        """
+        return cls(**{**paper_settings(name), **changes})
+
+    # What there is
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        if self.inner is not None:
+            return self.inner.reads
+        if self.priors is None:
+            return READS
+        return tuple(dict.fromkeys(c for p in self.priors for c in columns_of(unfitted(p))))
+
+    @property
+    def learns(self) -> tuple[str, ...]:
+        known = self.priors_ if self.priors is None else self.priors
+        return tuple(dict.fromkeys(c for p in known for c in unfitted(p).learns))
+
+    @property
+    def fitted(self) -> bool:
+        return self.inner is not None and self.inner.fitted
+
+    @property
+    def priors_(self) -> tuple[str, ...]:
+        """The names of the priors that are used; none before the fit."""
+        return () if self.choice_ is None else self.choice_.priors
+
+    @property
+    def weights_(self) -> tuple[float, ...] | None:
+        """The weight of each prior that is used; None weighs alike."""
+        return None if self.choice_ is None else self.choice_.weights
+
+    @property
+    def residuals_(self) -> dict[str, Residual]:
+        """The settings of each residual that is used, by the prior that it corrects; ``joint`` corrects all."""
+        return {name: hybrid.residual for name, hybrid in self.hybrids_.items()}
+
+    @property
+    def hybrids_(self) -> dict[str, Hybrid]:
+        """The corrected energies by the prior's name; that of all priors together is ``joint``."""
+        if isinstance(self.inner, Hybrid):
+            return {"joint": self.inner}
+        members = {} if self.inner is None else self.inner.members
+        return {name: part for name, part in members.items() if isinstance(part, Hybrid)}
+
+    @property
+    def log(self) -> dict[str, list[dict[str, float]]]:
+        """What each residual's training said, epoch by epoch."""
+        return {name: hybrid.log_ for name, hybrid in self.hybrids_.items()}
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """How each residual's training ended."""
+        return {name: hybrid.outcome_ for name, hybrid in self.hybrids_.items()}
+
+    @property
+    def composition(self) -> Composition:
+        """The composed priors, corrected or not."""
+        inner = self.inner.prior if isinstance(self.inner, Hybrid) else self.inner
+        if not isinstance(inner, Composition):
+            raise NotFittedError("HEAT has not been fitted. Call .fit(features) with ID features, or load a saved one.")
+        return inner
+
+    # Fit
+
+    def fit(
+        self,
+        features: Features,
+        contrast: Features | None = None,
+        *,
+        progress: bool = True,
+        checkpoint: str | PathLike[str] | None = None,
+        device: torch.device | str | None = None,
+    ) -> Self:
+        """Choose and fit the priors, train the residuals, standardise; returns self.
+
+        Args:
+            features: ID samples, best those that the backbone was trained on.
+            contrast: samples that the residuals learn to tell from ID, besides those that the priors propose.
+            progress: show a bar for each residual, on a terminal.
+            checkpoint: a folder where an interrupted fit goes on after the last whole epoch, and ends the same.
+            device: where to train and to score; None is where the features are.
+        """
+        check_fit(self, features, contrast)
+        choice = self.choose(features, contrast)
+        fitting, held = self.split(features)
+        if self.priors is None:
+            choice = supported(choice, fitting, held)
+        inner = self._assembled(choice)
+        if choice.lacking:
+            warnings.warn(Notice(str(choice)), stacklevel=2)
+        self.choice_, self.inner = choice, inner
+        self.begin(features)
+
+        composition = self.composition
+        for part in composition.members.values():
+            (part.prior if isinstance(part, Hybrid) else part).fit(fitting).to(device)
+        identity = identity_of(self.settings, choice, features, contrast)
+        with progress_bars(progress) as bars:
+            trainer = Trainer(fitting, held, contrast, bars, checkpoint, identity, device)
+            for name, part in composition.members.items():
+                if isinstance(part, Hybrid):
+                    trainer.correct(name, part)
+            composition.standardise(fitting if self.standardise == "training" else held)
+            if isinstance(inner, Hybrid):
+                trainer.correct("joint", inner)
+        return self.eval()
+
+    def choose(self, features: Features, contrast: Features | None = None) -> Choice:
+        """Which priors these features are for, how they are weighed, and which are corrected; nothing is fitted."""
+        if self.priors is None:
+            choice = default_choice(features)
+        else:
+            weights = None if self.weights is None else tuple(map(float, self.weights))
+            choice = Choice(names_of(self.priors, self.weights, features), weights)
+        if not isinstance(self.residual, str):
+            return replace(choice, residuals=self.residual)
+        without = ("no contrast",) if self.priors is None and contrast is None else ()
+        residuals = default_residual(self.priors, choice.priors, contrast is not None)
+        return replace(choice, residuals=residuals, lacking=(*choice.lacking, *without))
+
+    def split(self, features: Features) -> tuple[Features, Features]:
+        """A view of the samples to fit and a view of those held out, by the seed; each class keeps a sample to fit."""
+        n = spare = len(features)
+        order = np.random.default_rng(self.seed).permutation(n)
+        if features.labels is not None:
+            _, first = np.unique(features.labels.cpu().numpy()[order], return_index=True)
+            rest = np.ones(n, dtype=bool)
+            rest[first] = False
+            order = np.concatenate([order[rest], order[first]])
+            spare = n - len(first)
+        count = min(max(2, round(n * self.holdout)), spare - 2)
+        if n < FEW or self.holdout == 0 or count < 2:
+            return features, features
+        rows = torch.from_numpy(order)
+        return features.subset(rows[count:].sort().values), features.subset(rows[:count].sort().values)
+
+    def _assembled(self, choice: Choice) -> Composition | Hybrid:
+        """The unfitted parts, as the settings and the choice say."""
+        return assembled(self.priors or choice.priors, choice, self.beta, self.seed)
+
+    # Energy
+
+    def energy(self, features: Features) -> Tensor:
+        if self.inner is None:
+            raise NotFittedError("HEAT has not been fitted. Call .fit(features) with ID features, or load a saved one.")
+        return self.inner.energy(features)
+
+    @torch.inference_mode()
+    def energies(self, features: Features | Array, batch_size: int = CACHE_FRIENDLY) -> dict[str, Tensor]:
+        """Every term by its name: ``prior/gmm``, ``residual/gmm``, ``hybrid/gmm``, …, ``score``; (n,) each."""
+        features = self.accept(features)
+        batches = []
+        for i, batch in enumerate(self.moved(features, batch_size)):
+            batches.append(self.terms(batch))
+            self.checked(batches[-1]["score"], batch, i * batch_size)
+        batches = batches or [self.terms(features)]
+        return {name: torch.cat([batch[name].cpu() for batch in batches]) for name in batches[0]}
+
+    def terms(self, features: Features) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        corrected = []
+        for name, part in self.composition.members.items():
+            if isinstance(part, Hybrid):
+                prior, residual = part.parts(features)
+                hybrid = prior / part.temperature + residual
+                found |= {f"prior/{name}": prior, f"residual/{name}": residual, f"hybrid/{name}": hybrid}
+            else:
+                found[f"prior/{name}"] = hybrid = part.energy(features)
+            corrected.append(hybrid)
+        score = self.composition.joined(torch.stack(corrected, 1))
+        if isinstance(self.inner, Hybrid):
+            _, residual = self.inner.parts(features)
+            found |= {"prior/joint": score, "residual/joint": residual}
+            score = score / self.inner.temperature + residual
+        return {**found, "score": score}
+
+    # Saving
+
+    def facts(self) -> dict[str, Any]:
+        weights = self.weights_ if self.priors is None else None
+        chosen = self.choice_ if self.residual == AUTO else None
+        return {"used": self.priors_, "weights": weights, "residual": None if chosen is None else chosen.residuals}
+
+    def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        weights: Any = facts["weights"] if self.priors is None else self.weights
+        residuals = facts["residual"] if isinstance(self.residual, str) else self.residual
+        choice = Choice(tuple(facts["used"]), weights, residuals)
+        check_weights(choice.weights, len(choice.priors))
+        self.choice_, self.inner = choice, self._assembled(choice)
+
+    # Old names
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The old name of :attr:`priors_`."""
+        renamed("HEAT.used", "HEAT.priors_")
+        return self.priors_
+
+    @property
+    def shares(self) -> tuple[float, ...] | None:
+        """The old name of :attr:`weights_`."""
+        renamed("HEAT.shares", "HEAT.weights_")
+        return self.weights_
+
+    @property
+    def corrected(self) -> Residuals:
+        """The old name of what is :attr:`residuals_` now, by prior."""
+        renamed("HEAT.corrected", "HEAT.residuals_")
+        return None if self.choice_ is None else self.choice_.residuals
+
+    def hybrids(self) -> dict[str, Hybrid]:
+        """The old name of :attr:`hybrids_`."""
+        renamed("HEAT.hybrids()", "HEAT.hybrids_")
+        return self.hybrids_

@@ -1,0 +1,219 @@
+"""The charts of a report on one experiment; each gives nothing where there is nothing to show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..evaluation import HEADERS
+from ..results import FULL_NAMES, SHOWN, Entry, Results, better, champion, percent, plain_composition, title_of
+from . import _charts as charts
+from ._axes import Axis, log_axis, signed_axis
+from ._blocks import box, figure, has_lines, row_class, section, switch
+from ._charts import Bar, Line
+from ._markup import Raw, el, join
+from ._words import corrections
+
+__all__ = ["figures", "highlights"]
+
+MANY = 6
+"""Methods in a chart of lines or bars."""
+
+
+def highlights(results: Results) -> list[Entry]:
+    """HEAT, the plain composition, the best methods besides, and the plainest: the rows that charts show."""
+    chosen = [entry for entry in (champion(results), plain_composition(results)) if entry is not None]
+    plainest = [entry for entry in results.measured if entry.name == "msp"]
+    rest = [entry for entry in results.ranked(SHOWN[0]) if entry not in chosen and entry not in plainest]
+    rest.sort(key=lambda entry: entry.kind not in ("baseline", "prior"))
+    return [*chosen, *rest[: MANY - len(chosen) - len(plainest)], *plainest]
+
+
+def figures(results: Results) -> Raw:
+    """All charts that the results have numbers for."""
+    parts = [
+        curves(results),
+        changes(results),
+        bars(results),
+        rocs(results),
+        histograms(results),
+        alarms(results),
+        costs(results),
+    ]
+    return join(parts)
+
+
+def bars(results: Results) -> Raw | None:
+    """FPR95 by group, the paper's first figure."""
+    shown = highlights(results)
+    if len(results.measured) < 2 or has_lines(results):
+        return None
+    theirs = [entry for entry in results.paper if entry.name == "HEAT"]
+    groups: dict[str, Sequence[str] | None] = {
+        name: [s for s in sets if s in results.found]
+        for name, sets in results.groups.items()
+        if len(results.groups) > 1
+    }
+    groups = {name: sets for name, sets in groups.items() if sets} | {"average": None}
+    drawn = []
+    for name, sets in groups.items():
+        rows = [bar_of(results, entry, sets) for entry in (*shown, *theirs)]
+        rows = [row for row in rows if not math.isnan(row.value)]
+        said = "; ".join(f"{row.name} {row.text}" for row in rows)
+        title = "average of all sets" if sets is None else f"{name}: {', '.join(sets)}"
+        drawn.append(figure(title, charts.bars(rows, f"{FULL_NAMES[SHOWN[0]]}, {title}: {said}", high=1.0)))
+    note = "FPR95 (fpr_at_95_id) in percent, shorter is better; the thin line is the spread over seeds."
+    note += " Hatched is the paper's HEAT, with its own network." if theirs else ""
+    return section("Near to far", el("div", *drawn, class_="charts narrow"), note=note)
+
+
+def bar_of(results: Results, entry: Entry, sets: Sequence[str] | None) -> Bar:
+    mean = results.mean(entry, SHOWN[0], sets)
+    kind = entry.kind if entry.kind in ("heat", "paper") else "plain"
+    return Bar(title_of(entry), mean.mean, percent(mean.mean), mean.spread, kind)
+
+
+def changes(results: Results) -> Raw | None:
+    """Each row and its corrected form."""
+    pairs = corrections(results)
+    if not pairs or results.experiment == "main":
+        return None
+    drawn = []
+    for metric in SHOWN:
+        rows = [(n, results.mean(a, metric).mean, results.mean(b, metric).mean) for n, a, b in pairs]
+        said = "; ".join(f"{name} from {percent(before)} to {percent(after)}" for name, before, after in rows)
+        chart = charts.changes(rows, f"{FULL_NAMES[metric]} before and after the correction: {said}", better(metric))
+        drawn.append(figure(f"average {HEADERS[metric]}", chart))
+    note = "From uncorrected (hollow) to corrected (filled), percent."
+    return section("What the correction does", el("div", *drawn, class_="charts"), note=note)
+
+
+def rocs(results: Results) -> Raw | None:
+    if has_lines(results):
+        return None
+    drawn = []
+    for name in results.found:
+        lines = [line for i, entry in enumerate(highlights(results)) if (line := roc_of(results, entry, name, i))]
+        if lines:
+            drawn.append(figure(name, charts.roc(lines, name)))
+    if not drawn:
+        return None
+    note = "Mean over seeds. A line's marker stands at its FPR95: what it accepts of OOD where 95 % of ID is accepted. "
+    return section("ROC curves", el("div", *drawn, class_="charts"), note=note + "The number is the AUROC.")
+
+
+def roc_of(results: Results, entry: Entry, name: str, style: int) -> Line | None:
+    found = [run.curves[name] for run in entry.runs if name in run.curves]
+    found = [curve for curve in found if len(curve.id_accepted) == len(found[0].id_accepted)]
+    if not found:
+        return None
+    ours = np.mean([curve.id_accepted for curve in found], axis=0)
+    theirs = np.mean([curve.ood_accepted for curve in found], axis=0)
+    at = int(np.searchsorted(ours, 0.95 - 1e-9))
+    points = [*zip(theirs.tolist(), ours.tolist(), strict=True), (1.0, 1.0)]
+    auroc = percent(results.mean(entry, "auroc", (name,)).mean)
+    return Line(entry.name, points, style, auroc, marks=points[at : at + 1])
+
+
+def histograms(results: Results) -> Raw | None:
+    if has_lines(results):
+        return None
+    panes = {}
+    for name in results.found:
+        drawn = []
+        for entry in highlights(results):
+            curve = entry.runs[0].curves.get(name)
+            if curve is not None:
+                auroc = percent(results.mean(entry, "auroc", (name,)).mean)
+                said = f"Histograms of the scores of {entry.name}: ID and {name}, AUROC {auroc} %"
+                chart = charts.histogram(curve.edges, curve.id_density, curve.ood_density, entry.name, said)
+                drawn.append(el("figure", chart))
+        if drawn:
+            panes[name] = el("div", *drawn, class_="charts")
+    if not panes:
+        return None
+    note = "First seed; the central 99 % of all scores. Scores of different methods have no common unit."
+    return section("Scores", switch("OOD set", panes), note=note)
+
+
+def curves(results: Results) -> Raw | None:
+    """Lines over λ, β or the share of the data."""
+    entries = [entry for entry in results.entries if entry.x is not None]
+    if not entries:
+        return None
+    axis = axis_of(results.experiment, [entry.x for entry in entries if entry.x is not None])
+    names = sorted(dict.fromkeys(entry.series or entry.name for entry in entries), key=lambda n: n != "HEAT")
+    drawn = []
+    for metric in SHOWN:
+        lines = []
+        for paper in (False, True):
+            for style, name in enumerate(names):
+                own = [e for e in entries if (e.series or e.name) == name and (e.kind == "paper") == paper]
+                line = line_of(results, own, f"{name} (paper)" if paper else name, metric, style, joined=not paper)
+                lines += [line] if line is not None else []
+        if lines:
+            chart = charts.lines(lines, axis, "percent", f"Average {FULL_NAMES[metric]} by {axis.label}")
+            drawn.append(figure(f"average {HEADERS[metric]}", chart))
+    note = "The average over OOD sets; the band is the spread over seeds."
+    note += " Hollow markers are the paper's numbers, with its own networks." if results.paper else ""
+    return section("Curves", el("div", *drawn, class_="charts"), note=note)
+
+
+def axis_of(experiment: str, values: Sequence[float]) -> Axis:
+    if experiment == "lambda":
+        return log_axis("λ", values, infinite="none")
+    if experiment == "low-data":
+        return log_axis("share of the training data, %", values, percent=True)
+    return signed_axis("β" if experiment == "beta" else experiment, values)
+
+
+def line_of(
+    results: Results, entries: Sequence[Entry], name: str, metric: str, style: int, joined: bool
+) -> Line | None:
+    found = sorted((entry.x, *results.mean(entry, metric)) for entry in entries if entry.x is not None)
+    found = [point for point in found if not math.isnan(point[1])]
+    points = [(x, mean) for x, mean, _ in found]
+    return Line(name, points, style, "", [s for *_, s in found], points, joined) if found else None
+
+
+def alarms(results: Results) -> Raw | None:
+    """What calibration promised and what came."""
+    having = [entry for entry in results.measured if any(run.alarms for run in entry.runs)]
+    if not having or has_lines(results):
+        return None
+    lines = [rates_of(entry, i) for i, entry in enumerate(highlights(results)) if entry in having]
+    rates = sorted({float(rate) for entry in having for run in entry.runs for rate in run.alarms})
+    n = having[0].runs[0].evaluation.average.n_id
+    high = max([*rates, *(y for line in lines for _, y in line.points)])
+    heads = [el("th", f"{100 * rate:g} %", scope="col", data_first="ascending") for rate in rates]
+    rows = []
+    for entry in having:
+        measured = dict(rates_of(entry, 0).points)
+        cells = [el("td", percent(measured.get(r, math.nan)), data_sort=measured.get(r, math.nan)) for r in rates]
+        rows.append(el("tr", el("th", entry.name, scope="row"), *cells, class_=row_class(entry, champion(results))))
+    table = el("table", el("thead", el("tr", el("th", "nominal", scope="col"), *heads)), el("tbody", *rows))
+    note = f"The share of {n:,} ID test samples called OOD after calibration, mean over seeds, by the rate asked for. "
+    note += "On the dotted line the promise is kept; the band is what chance alone does with so many samples."
+    listed = el("details", el("summary", "Every method"), box(table, "measured false-alarm rates"))
+    chart = figure("false-alarm rate", charts.reliability(lines, high, n))
+    return section("Is the false-alarm rate what was asked for?", el("div", chart, class_="charts"), listed, note=note)
+
+
+def rates_of(entry: Entry, style: int) -> Line:
+    rates = sorted({rate for run in entry.runs for rate in run.alarms}, key=float)
+    points = [(float(r), float(np.mean([run.alarms[r] for run in entry.runs if r in run.alarms]))) for r in rates]
+    return Line(entry.name, points, style, marks=points)
+
+
+def costs(results: Results) -> Raw | None:
+    if not results.costs:
+        return None
+    rows = []
+    for cost in results.costs:
+        text = f"{cost.milliseconds:.3g} ms · {100 * cost.share:.3g} %"
+        rows.append(Bar(cost.name, cost.milliseconds, text, kind="heat" if cost.name == "HEAT" else "plain"))
+    said = "; ".join(f"{row.name} {row.text}" for row in rows)
+    chart = figure("a sample, and as a share of HEAT with the backbone", charts.bars(rows, f"Cost: {said}"))
+    return section("Cost", el("div", chart, class_="charts"))

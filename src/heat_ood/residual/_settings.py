@@ -1,0 +1,144 @@
+"""The settings of a residual: network, chains, loss and training, in one immutable value."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+
+from ..errors import InputError
+from ..registry import storable
+from ._network import Network
+
+__all__ = ["Residual"]
+
+STARTS = ("prior", "data", "persistent")
+PASSES, STEPS = 4, 600
+
+
+@storable("Residual")
+@dataclass(frozen=True, kw_only=True)
+class Residual:
+    r"""How a prior is corrected: ``E_h = E_q / T + E_θ``, where the small network ``E_θ`` tells data from negatives.
+
+    It minimises, over data :math:`p` and negatives :math:`n`,
+
+    .. math:: E_p[E_θ] - E_n[E_θ] + λ \left(E_p[E_θ^2] + E_n[E_θ^2]\right),
+        \qquad \text{least at} \quad E_θ = -\frac{1}{2λ} \tanh\left(\tfrac12 \log\frac{p}{n}\right),
+
+    a bounded log density ratio: it never moves a score by more than :math:`1 / 2λ`, in units of :math:`T`. With
+    ``odds`` :math:`o` it becomes :math:`-\frac{1}{2λ} \tanh(\tfrac12 \log(o\, p / n))`: negatives are that much
+    rarer than in training, and only what clearly looks like one is pushed up.
+
+    Args:
+        lam: :math:`λ`; the bound on the correction is :math:`1 / 2λ`. Infinity gives the prior back.
+        odds: how many times as likely a sample is to be real as to be a negative; a bounded residual alone has them.
+        temperature: :math:`T`; None takes the spread of the prior's energy on held-out ID data, so that ``lam``
+            means the same for every prior and data set.
+        hidden: width of the hidden layers.
+        depth: number of linear layers.
+        tied: let the middle layers share one matrix.
+        bounded: keep the bound :math:`1 / 2λ` by the form of the network, on any input; else only at the optimum.
+        whiten: network and chains live in whitened features (else in the features as they are).
+        input_noise: standard deviation of the noise on each input of the network in training.
+        steps: Langevin steps that move each negative; zero leaves it where the prior proposed it.
+        step: size of the first and the last step.
+        noise: standard deviation of the noise of the first and the last step; None couples it, ``sqrt(step)``.
+        start: where chains start: at proposals of the prior, at data (contrastive divergence) or where the last
+            chains ended (persistent).
+        widen: proposals are drawn with this many times the prior's spread, log-uniform between the two.
+        contrast_share: share of the negatives taken from ``contrast``, where ``fit`` is given some.
+        epochs: passes over the training samples; None makes four, and more where that would be under 600 steps.
+        batch: samples of each kind in a training step.
+        lr: Adam's learning rate.
+        anneal: let the learning rate fall to zero along a half cosine.
+        patience: stop when this share of the epochs has gone by without a better held-out loss; 1 never stops.
+        shared: let the residual of a prior on normalised features read those of all such priors of HEAT, side by
+            side, instead of its own alone.
+        joint: one residual over the features of all priors, on top of their composition, instead of one each.
+    """
+
+    GONE: ClassVar[tuple[str, ...]] = ("echo",)
+    """Settings of training that earlier versions had; a saved residual scores the same without."""
+
+    lam: float = 2.0
+    odds: float = 1.0
+    temperature: float | None = None
+    hidden: int = 256
+    depth: int = 6
+    tied: bool = False
+    bounded: bool = True
+    whiten: bool = True
+    input_noise: float = 1e-4
+    steps: int = 0
+    step: tuple[float, float] = (0.1, 0.01)
+    noise: tuple[float, float] | None = None
+    start: str = "prior"
+    widen: tuple[float, float] = (1.0, 2.0)
+    contrast_share: float = 0.5
+    epochs: int | None = None
+    batch: int = 256
+    lr: float = 3e-4
+    anneal: bool = True
+    patience: float = 0.5
+    shared: bool = True
+    joint: bool = False
+
+    def check(self) -> None:
+        """Refuse settings that cannot be meant, naming the one."""
+        positive = {
+            "lam": self.lam,
+            "odds": self.odds,
+            "hidden": self.hidden,
+            "epochs": self.passes(1),
+            "batch": self.batch,
+            "lr": self.lr,
+        }
+        positive |= {"patience": self.patience, "step": min(self.step), "widen": min(self.widen)}
+        positive |= {"temperature": 1.0 if self.temperature is None else self.temperature, "depth": self.depth - 1}
+        for name, value in positive.items():
+            if not value > 0 or math.isnan(value):
+                least = "at least 2" if name == "depth" else "positive"
+                raise InputError(f"Residual({name}={getattr(self, name)!r}): {name} must be {least}.")
+        if (self.odds != 1 and not self.bounded) or math.isinf(self.odds):
+            raise InputError(
+                f"Residual(odds={self.odds}, bounded={self.bounded}): odds are finite, and other than 1 for a bounded "
+                "residual alone."
+            )
+        if self.steps < 0 or self.input_noise < 0 or (self.noise is not None and min(self.noise) < 0):
+            raise InputError("Residual: steps, noise and input_noise cannot be negative.")
+        for name in ("contrast_share",):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"Residual({name}={getattr(self, name)}): it is a share, between 0 and 1.")
+        if self.start not in STARTS:
+            raise InputError(f"Residual(start={self.start!r}): chains start at one of {', '.join(STARTS)}.")
+        if self.start != "prior" and not self.steps:
+            raise InputError(
+                f"Residual(start={self.start!r}) needs Langevin steps: else its negatives are the data. Set steps=20."
+            )
+
+    def passes(self, n: int) -> int:
+        """How often training goes over ``n`` samples."""
+        return max(PASSES, math.ceil(STEPS * self.batch / n)) if self.epochs is None else self.epochs
+
+    @property
+    def bound(self) -> float:
+        r"""The most that the residual may move a score, :math:`1 / 2λ`."""
+        return 1 / (2 * self.lam)
+
+    def network(
+        self, width: int, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float32
+    ) -> Network:
+        """The untrained network for ``width`` features."""
+        bound = self.bound if self.bounded else None
+        return Network(width, self.hidden, self.depth, self.tied, bound, generator, dtype)
+
+    def __repr__(self) -> str:
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return f"Residual({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -1,0 +1,204 @@
+"""Training a residual: contrastive divergence with a squared-energy control, watched on held-out data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..progress import Report
+from ._checkpoint import Checkpoint
+from ._negatives import Negatives
+from ._network import Network
+from ._settings import Residual
+
+__all__ = ["Epoch", "Training", "loss_of"]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What training says after an epoch.
+
+    ``held_out_loss`` is the loss on held-out samples against unmoved negatives, where an untrained network has zero;
+    the energies are the means of held-out samples and of generated ones, moved by the chains.
+    """
+
+    epoch: int
+    loss: float
+    held_out_loss: float
+    energy_real: float
+    energy_negative: float
+
+    @property
+    def gap(self) -> float:
+        """How much lower the energy of real samples is than that of negatives."""
+        return self.energy_negative - self.energy_real
+
+    def to_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def loss_of(real: Tensor, negative: Tensor, lam: float) -> Tensor:
+    r""":math:`E_p[E_θ] - E_n[E_θ] + λ (E_p[E_θ^2] + E_n[E_θ^2])`."""
+    return real.mean() - negative.mean() + lam * (real.square().mean() + negative.square().mean())
+
+
+class Training:
+    r"""One residual network in training.
+
+    The network starts at zero energy, where the loss is zero; the least loss is negative. So a held-out loss below
+    zero is a certificate that the residual tells unseen data from negatives, and a residual that never gets
+    there is switched off.
+
+    Args:
+        network: what is trained.
+        negatives: where negatives come from.
+        real: the coordinates of training samples by their numbers.
+        n: how many training samples there are.
+        held: the coordinates of held-out samples.
+        settings: epochs, batch size, learning rate, λ.
+        generator: every random draw, shared with ``negatives``.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        negatives: Negatives,
+        real: Callable[[Tensor], Tensor],
+        n: int,
+        held: Tensor,
+        settings: Residual,
+        generator: torch.Generator,
+    ) -> None:
+        self.network, self.negatives, self.real, self.n, self.held = network, negatives, real, n, held
+        self.settings, self.generator, self.passes = settings, generator, settings.passes(n)
+        self.optimiser = torch.optim.Adam(network.parameters(), lr=settings.lr)
+        self.epochs: list[Epoch] = []
+        self.best = self.weights()
+        self.best_loss = 0.0
+        self.outcome = "trained"
+
+    def run(self, report: Report | None = None, checkpoint: Checkpoint | None = None) -> None:
+        """Train to the end, from the last checkpoint if there is one; the best epoch's weights stay in the network."""
+        if checkpoint is not None:
+            self.restore(checkpoint)
+        while not self.finished:
+            loss = self.one_epoch(report)
+            if not math.isfinite(loss):
+                self.outcome = f"diverged in epoch {len(self.epochs) + 1}"
+                break
+            self.watch(loss)
+            if checkpoint is not None:
+                self.keep(checkpoint)
+        self.conclude()
+
+    @property
+    def finished(self) -> bool:
+        """All epochs done, or too many of them without a better held-out loss."""
+        if len(self.epochs) >= self.passes:
+            return True
+        losses = [e.held_out_loss for e in self.epochs]
+        since = len(losses) - 1 - losses.index(min(losses)) if losses else 0
+        return since >= max(1, self.settings.patience * self.passes)
+
+    def one_epoch(self, report: Report | None) -> float:
+        s, total, steps = self.settings, 0.0, math.ceil(self.n / self.settings.batch)
+        order = torch.randperm(self.n, generator=self.generator, device=self.generator.device).cpu()
+        for i, chosen in enumerate(torch.split(order, s.batch)):
+            done = len(self.epochs) * steps + i
+            if s.anneal:
+                self.optimiser.param_groups[0]["lr"] = (
+                    s.lr * 0.5 * (1 + math.cos(math.pi * done / (self.passes * steps)))
+                )
+            real, negative = self.real(chosen.sort().values), self.negatives.draw(len(chosen), self.network)
+            energies = self.network(self.noisy(torch.cat([real, negative])))
+            loss = loss_of(energies[: len(real)], energies[len(real) :], s.lam)
+            value = float(loss.detach())
+            if not math.isfinite(value):
+                return math.nan
+            self.optimiser.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimiser.step()
+            total += value
+            if report is not None:
+                report(done + 1, self.passes * steps, self.numbers(value))
+        return total / steps
+
+    def numbers(self, loss: float) -> dict[str, float]:
+        last = {"held-out": self.epochs[-1].held_out_loss, "gap": self.epochs[-1].gap} if self.epochs else {}
+        return {"loss": loss, **last}
+
+    def noisy(self, x: Tensor) -> Tensor:
+        if not self.settings.input_noise:
+            return x
+        return x.add_(torch.empty_like(x).normal_(generator=self.generator), alpha=self.settings.input_noise)
+
+    def watch(self, loss: float) -> None:
+        """Held-out samples against fresh negatives; the generator then goes on as if it had not happened."""
+        state = self.generator.get_state()
+        self.generator.manual_seed(0)
+        negative = self.negatives.unmoved(len(self.held))
+        moved = self.negatives.move(negative, self.network)
+        self.generator.set_state(state)
+
+        with torch.no_grad():
+            real, unmoved, generated = (self.network(x) for x in (self.held, negative, moved))
+            held_out = float(loss_of(real, unmoved, self.settings.lam))
+        self.epochs.append(Epoch(len(self.epochs) + 1, loss, held_out, float(real.mean()), float(generated.mean())))
+        if held_out < self.best_loss:
+            self.best, self.best_loss = self.weights(), held_out
+
+    def conclude(self) -> None:
+        """Put the best weights back, and say what happened."""
+        if self.useless:
+            self.outcome = f"switched off: {self.outcome}, and no epoch told held-out data from negatives"
+        elif self.outcome == "trained" and len(self.epochs) < self.passes:
+            self.outcome = f"stopped early after epoch {len(self.epochs)} of {self.passes}"
+        with torch.no_grad():
+            for parameter, value in zip(self.network.parameters(), self.best, strict=True):
+                parameter.copy_(value)
+        self.network.requires_grad_(False).eval()
+
+    @property
+    def useless(self) -> bool:
+        """No epoch told held-out data from negatives: the network stays as it began, at zero."""
+        return self.best_loss >= 0
+
+    def weights(self) -> list[Tensor]:
+        return [p.detach().clone() for p in self.network.parameters()]
+
+    # Checkpoints
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        tensors = {f"network.{i}": p for i, p in enumerate(self.weights())}
+        tensors |= {f"best.{i}": p for i, p in enumerate(self.best)}
+        for i, state in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"adam.{i}.{key}": value for key, value in state.items()}
+        tensors["generator"] = self.generator.get_state()
+        if self.negatives.chains is not None:
+            tensors["chains"] = self.negatives.chains
+        checkpoint.save(tensors, {"epochs": [e.to_dict() for e in self.epochs], "best_loss": self.best_loss})
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        found = checkpoint.load()
+        if found is None:
+            return
+        tensors, facts = found
+        device = self.held.device
+        with torch.no_grad():
+            for i, parameter in enumerate(self.network.parameters()):
+                parameter.copy_(tensors[f"network.{i}"])
+        self.best = [tensors[f"best.{i}"].to(device) for i in range(len(self.best))]
+        state: dict[int, dict[str, Any]] = {}
+        for key in (k for k in tensors if k.startswith("adam.")):
+            _, number, name = key.split(".")
+            state.setdefault(int(number), {})[name] = tensors[key]
+        self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
+        self.generator.set_state(tensors["generator"])
+        if "chains" in tensors:
+            self.negatives.chains = tensors["chains"].to(device)
+        self.epochs, self.best_loss = [Epoch(**e) for e in facts["epochs"]], facts["best_loss"]

@@ -1,0 +1,305 @@
+"""What an experiment found, as one object that is written to JSON and read back equal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import FormatError, InputError
+from ..evaluation import AVERAGE, Evaluation
+from ..metrics import METRICS
+from ._curves import Curve
+from ._records import anything, evaluation, layout, many, mapping, number, optional, plain, record, text, whole
+
+__all__ = ["KINDS", "Cost", "Curve", "Entry", "Mean", "Missing", "Picture", "Results", "Run", "better"]
+
+FORMAT, VERSION = "heat-ood/results", 1
+KINDS = ("baseline", "prior", "corrected", "composition", "heat", "paper")
+
+
+def better(metric: str) -> int:
+    """Which way a metric is better: −1 for the two FPR95s, 1 for the others."""
+    return -1 if metric.startswith("fpr") else 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row of a table with one seed.
+
+    Args:
+        seed: of the split and of the training; -1 for what was not run here.
+        evaluation: all metrics by OOD set, and their average.
+        fit_seconds: what the fit took.
+        score_seconds: what a sample's score took, features given.
+        alarms: from nominal false-alarm rates, as text, to those measured on the ID test set after calibration.
+        curves: by OOD set.
+    """
+
+    seed: int
+    evaluation: Evaluation
+    fit_seconds: float | None = None
+    score_seconds: float | None = None
+    alarms: Mapping[str, float] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of a table, or one point of a line.
+
+    Args:
+        name: of the method, as "gmm, corrected".
+        kind: one of :data:`KINDS`; "paper" is a row that the paper printed.
+        runs: one a seed.
+        settings: of the method, where they are not its defaults.
+        series: the line that the point belongs to.
+        x: where on the line: λ, β or the share of the data; may be infinite.
+    """
+
+    name: str
+    kind: str
+    runs: tuple[Run, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    series: str | None = None
+    x: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError(f"The entry {self.name!r} is of no known kind ({self.kind!r}). Use {', '.join(KINDS)}.")
+        if not self.runs:
+            raise InputError(f"The entry {self.name!r} has no runs. Leave it out, or give it one.")
+        if len({run.seed for run in self.runs}) < len(self.runs):
+            raise InputError(f"The entry {self.name!r} has two runs with one seed. Give each run a seed of its own.")
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A data set that was not found: where to get it, and where to put it."""
+
+    name: str
+    get: str
+    put: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An OOD image as a ``data:image/…;base64,`` address, and which methods judged it OOD."""
+
+    set: str
+    image: str
+    caught_by: tuple[str, ...] = ()
+    missed_by: tuple[str, ...] = ()
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.image.startswith("data:image/"):
+            raise InputError(f"A picture of {self.set!r} is not a data:image/… address. Embed the image itself.")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a part costs: milliseconds a sample, and as a share of HEAT's with the backbone."""
+
+    name: str
+    milliseconds: float
+    share: float
+
+
+class Mean(NamedTuple):
+    """A mean over seeds and their standard deviation (n − 1), NaN where there is one seed."""
+
+    mean: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Results:
+    """The entries of one experiment on one suite, and all that is needed to judge them.
+
+    Args:
+        suite: its name.
+        title: one line on what was run.
+        id: the ID set.
+        backbone: the network whose features were used.
+        groups: the OOD sets by group, near to far, those that are missing among them; "ood" where there are no groups.
+        experiment: its name.
+        entries: the rows.
+        missing: the sets that were not found.
+        about: when, by which command, versions, hardware, fingerprints, notes.
+        pictures: of the qualitative experiment.
+        costs: of the cost experiment.
+    """
+
+    suite: str
+    title: str
+    id: str
+    backbone: str
+    groups: Mapping[str, tuple[str, ...]]
+    experiment: str
+    entries: tuple[Entry, ...]
+    missing: tuple[Missing, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+    pictures: tuple[Picture, ...] = ()
+    costs: tuple[Cost, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = set(self.sets)
+        if len(known) < len(self.sets) or AVERAGE in known:
+            raise InputError(f"The OOD sets {', '.join(self.sets)} need different names, none of them {AVERAGE!r}.")
+        keys = [(e.name, e.kind, e.series, e.x) for e in self.entries]
+        for entry, key in zip(self.entries, keys, strict=True):
+            if keys.count(key) > 1:
+                raise InputError(f"There are two entries {entry.name!r} of one kind. Give each a name or an x.")
+            strangers = [n for run in entry.runs for n in (*run.evaluation.names, *run.curves) if n not in known]
+            if strangers:
+                raise InputError(f"{entry.name!r} was evaluated on {strangers[0]!r}, which is in no group. Add it.")
+
+    # What was measured
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """All OOD sets, near to far, found or missing."""
+        return tuple(name for names in self.groups.values() for name in names)
+
+    @property
+    def measured(self) -> tuple[Entry, ...]:
+        """The entries that were run here."""
+        return tuple(entry for entry in self.entries if entry.kind != "paper")
+
+    @property
+    def paper(self) -> tuple[Entry, ...]:
+        """The entries from the paper."""
+        return tuple(entry for entry in self.entries if entry.kind == "paper")
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The OOD sets with numbers of our own; with the paper's where there are only those."""
+        names = {n for entry in self.measured or self.entries for run in entry.runs for n in run.evaluation.names}
+        return tuple(name for name in self.sets if name in names)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of all measured entries."""
+        return tuple(sorted({run.seed for entry in self.measured for run in entry.runs}))
+
+    def mean(self, entry: Entry, metric: str, sets: Sequence[str] | None = None) -> Mean:
+        """A metric over OOD sets and then over seeds, as a fraction; NaN where a set has no number.
+
+        Args:
+            entry: the row.
+            metric: as "auroc".
+            sets: which; None takes the sets that were found, and a row without sets by its average.
+        """
+        if metric not in METRICS:
+            raise InputError(f"There is no metric {metric!r}. There are {', '.join(METRICS)}.")
+        which = self.found if sets is None else sets
+        values = [over_sets(run.evaluation, metric, which, average=sets is None) for run in entry.runs]
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+        return Mean(float(np.mean(values)), spread)
+
+    def ranked(self, metric: str, sets: Sequence[str] | None = None) -> tuple[Entry, ...]:
+        """The measured entries that have the metric, the best first."""
+        values = [(entry, self.mean(entry, metric, sets).mean) for entry in self.measured]
+        known = [(entry, value) for entry, value in values if not np.isnan(value)]
+        return tuple(entry for entry, _ in sorted(known, key=lambda pair: -better(metric) * pair[1]))
+
+    # As text
+
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON holds; NaN and infinities are text."""
+        return {"format": FORMAT, "version": VERSION, **plain(self)}
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as text, the same for the same results; :meth:`from_json` reads it back."""
+        return layout(self.to_dict()) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Results:
+        """Read :meth:`to_json` back; anything else is a :class:`~heat_ood.errors.FormatError`."""
+        remedy = "Pass a file that heat-ood benchmark wrote"
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"These are not results: they are not JSON ({error}). {remedy}.") from error
+        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+            raise FormatError(f"These are not results: they do not say {FORMAT!r}. {remedy}.")
+        version = data.pop("version", None)
+        if version != VERSION:
+            raise FormatError(
+                f"The results have format version {version!r}; this heat-ood reads {VERSION}. Upgrade heat-ood, or run "
+                "the benchmark again."
+            )
+        try:
+            return read_results(data, "results")
+        except InputError as error:
+            raise FormatError(f"The results are damaged: {error}") from error
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write JSON, or tables in Markdown, CSV or LaTeX: ``.json``, ``.md``, ``.csv`` or ``.tex``, by the suffix."""
+        from ._tables import to_csv, to_latex, to_markdown
+
+        writers: dict[str, Callable[[Results], str]] = {".json": Results.to_json, ".md": to_markdown}
+        writers |= {".csv": to_csv, ".tex": to_latex}
+        path = Path(path)
+        if path.suffix.lower() not in writers:
+            raise InputError(
+                f"Cannot tell the format from {path.name!r}. Let the name end in one of {', '.join(writers)}."
+            )
+        path.write_text(writers[path.suffix.lower()](self), encoding="utf-8")
+        return path
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Results:
+        """Read what :meth:`save` wrote as ``.json``."""
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except (FormatError, UnicodeDecodeError) as error:
+            raise FormatError(f"{path} cannot be read. {error}") from error
+
+
+def over_sets(evaluation: Evaluation, metric: str, sets: Sequence[str], average: bool) -> float:
+    """The mean of a metric over sets; with ``average``, what the evaluation itself calls its average where it can."""
+    if average and (not len(evaluation) or set(sets) == set(evaluation.names)):
+        return float(getattr(evaluation.average, metric))
+    values = {row.name: getattr(row, metric) for row in evaluation}
+    return float(np.mean([values.get(name, np.nan) for name in sets])) if sets else float("nan")
+
+
+read_curve = record(
+    Curve, **dict.fromkeys(("id_accepted", "ood_accepted", "edges", "id_density", "ood_density"), many(number))
+)
+read_run = record(
+    Run,
+    seed=whole,
+    evaluation=evaluation,
+    fit_seconds=optional(number),
+    score_seconds=optional(number),
+    alarms=mapping(number),
+    curves=mapping(read_curve),
+)
+read_entry = record(
+    Entry,
+    name=text,
+    kind=text,
+    runs=many(read_run),
+    settings=mapping(anything),
+    series=optional(text),
+    x=optional(number),
+)
+read_picture = record(Picture, set=text, image=text, caught_by=many(text), missed_by=many(text), scores=mapping(number))
+read_results = record(
+    Results,
+    **dict.fromkeys(("suite", "title", "id", "backbone", "experiment"), text),
+    groups=mapping(many(text)),
+    entries=many(read_entry),
+    missing=many(record(Missing, name=text, get=text, put=text)),
+    about=mapping(anything),
+    pictures=many(read_picture),
+    costs=many(record(Cost, name=text, milliseconds=number, share=number)),
+)

@@ -1,0 +1,256 @@
+"""What HEAT is made of where it is not told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from detector_data import data
+from heat_ood import HEAT, Features, InputError, Residual
+from heat_ood.energies import FreeEnergy
+from heat_ood.energies._methods import create_prior
+from heat_ood.energies._tasks import Task, left_out_tasks
+from heat_ood.heat import _choice as recipe
+from heat_ood.heat._choice import (
+    AGAINST_CONTRAST,
+    PAPER_PRIORS,
+    default_choice,
+    default_residual,
+    earlier_layers,
+    holds,
+)
+from heat_ood.metrics import auroc
+
+
+def some(seed: int, d: int = 5, n: int = 20) -> Tensor:
+    return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+Z, S, ONE, TWO = some(0), some(1), some(2, 3), some(3, 4)
+HEAD = (some(4)[:3], None)
+LAYERS = {"one": (ONE, ONE + 1), "two": (TWO, TWO + 1)}
+DEEP_WEIGHTS, LONE_WEIGHTS = recipe.FAMILY_WEIGHTS, recipe.ONE_LAYER_WEIGHTS
+DEEP, ALONE = DEEP_WEIGHTS["densities"], LONE_WEIGHTS["densities"]
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, float], tuple[str, ...]]] = {
+    "everything": (
+        {"avg": Z, "std": S, "head": HEAD, "layers": LAYERS},
+        {
+            "energy": DEEP_WEIGHTS["energy"],
+            "relative-gmm-joint": DEEP_WEIGHTS["relative"],
+            "gmm-joint@one": DEEP / 3,
+            "gmm-joint@two": DEEP / 3,
+            "gmm-joint": DEEP / 3,
+        },
+        (),
+    ),
+    "no std": (
+        {"avg": Z, "head": HEAD, "layers": {"one": ONE}},
+        {
+            "energy": DEEP_WEIGHTS["energy"],
+            "relative-gmm": DEEP_WEIGHTS["relative"],
+            "gmm@one": DEEP / 2,
+            "gmm": DEEP / 2,
+        },
+        ("no std",),
+    ),
+    "no logits": (
+        {"avg": Z, "std": S, "layers": LAYERS},
+        {
+            "relative-gmm-joint": DEEP_WEIGHTS["relative"],
+            "gmm-joint@one": DEEP / 3,
+            "gmm-joint@two": DEEP / 3,
+            "gmm-joint": DEEP / 3,
+        },
+        ("no logits",),
+    ),
+    "no layers": (
+        {"avg": Z, "std": S, "head": HEAD},
+        {
+            "energy": LONE_WEIGHTS["energy"],
+            "relative-gmm-joint": LONE_WEIGHTS["relative"],
+            "gmm-joint": ALONE,
+        },
+        ("no earlier layers",),
+    ),
+    "the last layer once more": (
+        {"avg": Z, "std": S, "head": HEAD, "layers": LAYERS | {"last": (Z, S)}},
+        {
+            "energy": DEEP_WEIGHTS["energy"],
+            "relative-gmm-joint": DEEP_WEIGHTS["relative"],
+            "gmm-joint@one": DEEP / 3,
+            "gmm-joint@two": DEEP / 3,
+            "gmm-joint": DEEP / 3,
+        },
+        (),
+    ),
+    "only the last layer once more": (
+        {"avg": Z, "std": S, "head": HEAD, "layers": {"last": (Z, S)}},
+        {
+            "energy": LONE_WEIGHTS["energy"],
+            "relative-gmm-joint": LONE_WEIGHTS["relative"],
+            "gmm-joint": ALONE,
+        },
+        ("no earlier layers",),
+    ),
+    "layers without std": (
+        {"avg": Z, "std": S, "head": HEAD, "layers": {"one": ONE, "two": (TWO, TWO + 1), "three": (None, ONE)}},
+        {
+            "energy": DEEP_WEIGHTS["energy"],
+            "relative-gmm-joint": DEEP_WEIGHTS["relative"],
+            "gmm@one": DEEP / 4,
+            "gmm-joint@two": DEEP / 4,
+            "gmm-std@three": DEEP / 4,
+            "gmm-joint": DEEP / 4,
+        },
+        (),
+    ),
+    "only logits": (
+        {"logits": some(5, 3)},
+        {"energy": LONE_WEIGHTS["energy"]},
+        ("no std", "no earlier layers"),
+    ),
+    "only avg": (
+        {"avg": Z},
+        {"relative-gmm": LONE_WEIGHTS["relative"], "gmm": ALONE},
+        ("no logits", "no std", "no earlier layers"),
+    ),
+    "only std": ({"std": S}, {"gmm-std": ALONE}, ("no logits", "no earlier layers")),
+    "only an earlier layer": ({"layers": {"one": ONE}}, {"gmm@one": ALONE}, ("no logits", "no std")),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_priors_and_weights_follow_from_what_there_is(case: str) -> None:
+    columns, weights, lacking = CASES[case]
+    recipe = default_choice(Features(**columns))
+    assert dict(zip(recipe.priors, recipe.weights, strict=True)) == pytest.approx(weights)
+    assert list(recipe.priors) == list(weights), "in this order"
+    assert recipe.lacking == lacking
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_prior_can_be_made_and_read(case: str) -> None:
+    features = Features(**CASES[case][0])
+    for name in default_choice(features).priors:
+        assert set(create_prior(name).reads) <= features.available
+
+
+def test_features_of_nothing_cannot_be_made() -> None:
+    """So that there is always something to work with."""
+    with pytest.raises(InputError, match="at least one of avg, std, logits or layers"):
+        Features(labels=torch.arange(3))
+
+
+@pytest.mark.parametrize("change", ["value", "width", "late"])
+def test_a_layer_that_differs_from_the_last_is_an_earlier_one(change: str) -> None:
+    other = Z.clone()
+    if change == "value":
+        other[0, 0] += 0.01
+    if change == "width":
+        other = torch.cat([other, other], 1)
+    if change == "late":  # the first samples tell, and all of them would have to be read to tell more
+        other[10:] += 1
+    found = earlier_layers(Features(avg=Z, layers={"one": ONE, "other": other, "same": Z.clone()}))
+    assert found == (["one"] if change == "late" else ["one", "other"])
+
+
+def test_the_residual_of_the_default() -> None:
+    names = ("energy", "relative-gmm", "gmm")
+    assert default_residual(None, names, contrast=True) is AGAINST_CONTRAST
+    assert default_residual(None, names, contrast=False) == {"energy": Residual()}
+    assert default_residual(None, names[1:], contrast=False) == {"gmm": Residual()}
+
+
+@pytest.mark.parametrize("priors", [PAPER_PRIORS, (FreeEnergy(),)])
+def test_the_residual_of_priors_that_are_named(priors: tuple[Any, ...]) -> None:
+    assert default_residual(priors, ("gmm",), contrast=False) == Residual()
+    assert default_residual(priors, ("gmm",), contrast=True) is AGAINST_CONTRAST
+
+
+def test_contrast_is_all_that_its_residual_learns_from() -> None:
+    assert AGAINST_CONTRAST.joint
+    assert AGAINST_CONTRAST.contrast_share == 1
+    AGAINST_CONTRAST.check()
+
+
+# Whether a prior holds
+
+
+def split(classes: int, n: int = 600, seed: int = 0, **columns: Any) -> tuple[Features, Features]:
+    full = data(n, seed, classes=classes)
+    features = Features(avg=full.avg, std=full.std, labels=columns.get("labels", full.labels), head=full.head)
+    return HEAT().split(features)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_prior_holds_where_it_tells_classes_that_it_has_not_seen(seed: int) -> None:
+    """Both ways on the same kind of data: of six classes the relative energy knows new ones, of four it does not."""
+    for classes, expected in ((6, True), (4, False)):
+        fitting, held = split(classes, seed=seed)
+        assert holds("relative-gmm-joint", fitting, held) is expected
+        folds = 5 if classes >= 10 else 2
+        tasks = left_out_tasks(["relative-gmm-joint"], fitting, held, folds, seed=0)
+        mean = sum(auroc(t.real[:, 0], t.other[:, 0]) for t in tasks) / len(tasks)
+        assert (mean > 0.5) is expected
+
+
+@pytest.mark.parametrize(("classes", "folds"), [(2, None), (3, None), (4, 2), (9, 2), (10, 5), (12, 5)])
+def test_the_classes_are_left_out_in_five_groups_or_two(
+    classes: int, folds: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def spy(names: Any, fitting: Features, held: Features, folds: int, seed: int) -> list[Task]:
+        asked.append(folds)
+        low, high = torch.zeros(5, 1), torch.ones(5, 1)
+        return [Task("", low, high)] * folds
+
+    monkeypatch.setattr("heat_ood.heat._choice.left_out_tasks", spy)
+    fitting, held = HEAT().split(data(600, classes=classes, d=max(6, classes)))
+    assert holds("relative-gmm", fitting, held) is (folds is not None)
+    assert asked == ([] if folds is None else [folds])
+
+
+@pytest.mark.parametrize(("higher", "expected"), [((1, 1), True), ((1, -0.5), True), ((0, 0), False), ((-1, 1), False)])
+def test_half_is_not_enough(higher: tuple[float, float], expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AUROCs of 1 and 1, 1 and about 0.05, one half, 0 and 1: their mean decides."""
+    real = torch.arange(10.0)[:, None]
+    shifts = {1: 20.0, 0: 0.0, -1: -20.0, -0.5: -8.5}
+    tasks = [Task("", real, real + shifts[h]) for h in higher]
+    monkeypatch.setattr("heat_ood.heat._choice.left_out_tasks", lambda *_, **__: tasks)
+    assert holds("relative-gmm", *split(6)) is expected
+
+
+@pytest.mark.parametrize("case", ["no labels", "a class without samples", "a group that is not held out"])
+def test_where_nothing_speaks_for_it_it_does_not_hold(case: str) -> None:
+    fitting, held = split(6)
+    assert holds("relative-gmm", fitting, held)
+    if case == "no labels":
+        fitting, held = split(6, labels=None)
+    if case == "a class without samples":
+        labels = data(600, classes=6).labels
+        assert labels is not None
+        fitting, held = split(6, labels=labels.where(labels != 2, 3))
+    if case == "a group that is not held out":
+        held = held[:1]
+    assert not holds("relative-gmm", fitting, held)
+
+
+def test_no_more_samples_judge_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[Tensor] = []
+    original = left_out_tasks
+
+    def spy(names: Any, fitting: Features, *rest: Any, **more: Any) -> list[Task]:
+        assert fitting.labels is not None
+        used.append(fitting.labels)
+        return original(names, fitting, *rest, **more)
+
+    monkeypatch.setattr("heat_ood.heat._choice.left_out_tasks", spy)
+    monkeypatch.setattr(recipe, "ENOUGH", 100)
+    assert holds("relative-gmm", *split(5))
+    assert 50 < len(used[0]) <= 100
+    assert set(used[0].tolist()) == set(range(5))
