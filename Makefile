@@ -3,12 +3,12 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format docs bench clean
 
 demo: .venv/.core
 	$(BIN)/heat-ood demo
 
-test: lint
+test: lint docs
 	$(BIN)/python -m pytest -n 2
 
 lint: .venv/.dev
@@ -19,6 +19,10 @@ lint: .venv/.dev
 format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# NO_MKDOCS_2_WARNING: mkdocs-material's notice about its successor, which is no warning of ours
+docs: .venv/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .venv/.dev
 	for script in fit scoring scaling large methods deep; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
@@ -35,4 +39,4 @@ bench: .venv/.dev
 	touch .venv/.core $@
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis heat-ood-demo
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis heat-ood-demo site

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
@@ -12,15 +11,14 @@ from pathlib import Path
 import torch
 
 from heat_ood import Features, __version__
+from heat_ood.benchmarks import machine
 
 __all__ = ["best", "features", "header", "matmul_rate", "peak_memory", "reset_peak"]
 
 
 def header(title: str) -> None:
     """Say what is measured, on what, with which versions."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
-    print(f"{title}\n{model}, {torch.get_num_threads()} threads, torch {torch.__version__}, heat-ood {__version__}")
+    print(f"{title}\n{machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, heat-ood {__version__}")
     print(
         f"bare 2048² float32 product: {matmul_rate():.0f} GFLOP/s; command: python {' '.join(sys.argv)}\n", flush=True
     )

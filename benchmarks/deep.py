@@ -16,7 +16,7 @@ import torch
 
 from common import best, header
 from heat_ood import HEAT, Extractor, Features
-from heat_ood.heat._choice import AGAINST_CONTRAST
+from heat_ood.heat import AGAINST_CONTRAST
 from methods import resnet50
 
 WIDTHS, CLASSES, IMAGES = (256, 512, 1024, 2048), 1000, 16

@@ -11,7 +11,7 @@ import time
 
 from common import features, header, matmul_rate
 from heat_ood import HEAT, Features, Residual
-from heat_ood.heat._choice import PAPER_PRIORS
+from heat_ood.heat import PAPER_PRIORS
 from heat_ood.residual import Hybrid
 
 

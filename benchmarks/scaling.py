@@ -13,7 +13,7 @@ import time
 
 from common import features, header, peak_memory
 from heat_ood import HEAT, Features, Residual
-from heat_ood.heat._choice import PAPER_PRIORS
+from heat_ood.heat import PAPER_PRIORS
 
 
 def child(folder: str) -> None:

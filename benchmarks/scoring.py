@@ -12,8 +12,8 @@ import torch
 from common import best, features, header
 from heat_ood import HEAT, Residual
 from heat_ood.energies import FreeEnergy, GaussianMixture
-from heat_ood.energies._base import CACHE_FRIENDLY
-from heat_ood.heat._choice import PAPER_PRIORS
+from heat_ood.energies import CACHE_FRIENDLY
+from heat_ood.heat import PAPER_PRIORS
 from heat_ood.residual import Hybrid
 
 

@@ -80,7 +80,7 @@ def test_it_writes_everything(result: Result) -> None:
     ]
     # calibration and test are a random split of the same samples: the rate differs from 5 % by chance alone
     assert result.false_alarms < 0.05 + 4 * (0.05 * 0.95 * (1 / 253 + 1 / 253)) ** 0.5
-    assert {f.name for f in result.out.iterdir()} == set(module.FILES)
+    assert {f.name for f in result.out.iterdir()} == set(module._FILES)
     stored = json.loads((result.out / "results.json").read_text())
     assert stored["evaluations"]["HEAT"]["average"]["auroc"] == result.evaluations["HEAT"].average.auroc
     assert stored["contrast"] == {"samples": 758, "kinds": list(CONTRAST)}
@@ -117,9 +117,15 @@ def test_it_is_as_by_hand(result: Result) -> None:
 
 def test_the_detector_is_the_librarys_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given: list[HEAT] = []
-    monkeypatch.setattr(module, "run_in", lambda folder, seed, say, detector: given.append(detector))
+    monkeypatch.setattr(module, "_run_in", lambda folder, seed, say, detector: given.append(detector))
     run(tmp_path / "demo", seed=3)
     assert (given[0].seed, given[0].priors, given[0].residual) == (3, None, AUTO)
+
+
+def test_it_goes_over_what_a_kill_left(tmp_path: Path) -> None:
+    for name in ("results.json.part", "scores.png"):
+        (tmp_path / name).write_text("half")
+    assert module._prepare(tmp_path) == tmp_path
 
 
 def test_it_spares_a_folder_with_other_things(tmp_path: Path) -> None:
@@ -130,8 +136,8 @@ def test_it_spares_a_folder_with_other_things(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_the_command(tmp_path: Path, as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = module.run_in
-    monkeypatch.setattr(module, "run_in", lambda folder, seed, say, _: quick(folder, seed, say, HEAT(residual=QUICK)))
+    quick = module._run_in
+    monkeypatch.setattr(module, "_run_in", lambda folder, seed, say, _: quick(folder, seed, say, HEAT(residual=QUICK)))
     monkeypatch.setattr(module.digits, "train", lambda x, y, seed: train(x, y, seed=seed, epochs=2))
     arguments = ["demo", "--out", str(tmp_path / "demo"), "--seed", "1", *(["--json"] if as_json else [])]
     result = CliRunner().invoke(app, arguments)

@@ -1,115 +1,446 @@
-"""The docs say what was measured, of every method."""
+"""The docs say what was measured, of every method; their links lead somewhere, and the site is built of them."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from typing import NamedTuple
+from urllib.parse import unquote
 
+import griffe
 import numpy as np
 import pytest
 
-from heat_ood import methods
-from heat_ood.results._results import Results
+from heat_ood.registry import METHODS, Method
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-RESULTS = ROOT / "docs" / "results"
-NUMBERS = r"(\d+\.\d / \d+\.\d)"
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(ROOT / "tools"))
+import draw_rooms  # noqa: E402
+import methods_page  # noqa: E402
+import readme  # noqa: E402
+import rooms  # noqa: E402
+import site_docstrings  # noqa: E402
+import site_hooks  # noqa: E402
+import site_reference  # noqa: E402
+
+PAGES = sorted(DOCS.rglob("*.md"))
+WRITTEN = [page for page in PAGES if "results" not in page.parts or page.name == "README.md"]
+"""All but what benchmarks print."""
+METHODS_OF_OURS = methods_page.ours()
+TEXT = (DOCS / "methods.md").read_text(encoding="utf-8")
 NETS = ("cifar10", "cifar100")
-SHOWN = ("fpr_at_95_id", "auroc")
-COMPOSED = {"heat": "| **`heat`** |", "plain composition": "| plain composition (`HEAT(residual=None)`) |"}
 
 
-def stored(net: str, experiment: str) -> Results | None:
-    """The results of a benchmark, where it has been run."""
-    file = RESULTS / f"shared-{net}" / experiment / "results.json"
-    return Results.load(file) if file.exists() else None
+# Numbers
 
 
-SUITES = {(net, experiment): stored(net, experiment) for net in NETS for experiment in ("main", "correction")}
-EARLIER = json.loads((RESULTS / "methods.json").read_text()) if (RESULTS / "methods.json").exists() else {}
-"""Where a benchmark has not been run yet, what an earlier script found."""
+def section(name: str, text: str = TEXT) -> str:
+    """What stands below a method's heading."""
+    return re.split(r"^##", text.partition(f"### `{name}`\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
 
 
-def measured(row: str, net: str) -> str | None:
-    """FPR95 / AUROC of a row as printed, "gmm, corrected" or "knn, smooth" among them; None where there are none."""
-    name, _, form = row.partition(", ")
-    results = SUITES[net, "correction" if form else "main"]
-    if results is None:
-        runs = [found[row]["average"] for key, found in EARLIER.items() if key.startswith(f"{net}/") and row in found]
-        return printed(*([run[metric] for run in runs] for metric in SHOWN)) if runs else None
-    wanted = name if form == "smooth" else row
-    for entry in results.measured:
-        if entry.name == wanted:
-            return printed(*([results.mean(entry, metric).mean] for metric in SHOWN))
-    return None
+def averages(net: str, row: str) -> list[dict[str, float]]:
+    """What was measured, one a run, read without any code of ours."""
+    results = json.loads((DOCS / "results" / f"shared-{net}" / "main" / "results.json").read_text())
+    entries = [e for e in results["entries"] if e["name"] == row and e["kind"] != "paper"]
+    found = [run["evaluation"]["average"] for entry in entries for run in entry["runs"]]
+    if found:
+        return found
+    earlier = json.loads((DOCS / "results" / "methods.json").read_text())
+    return [runs[row]["average"] for key, runs in earlier.items() if key.startswith(f"{net}/") and row in runs]
 
 
-def printed(*values: list[float]) -> str:
-    return " / ".join(f"{100 * np.mean(v):.1f}" for v in values)
+def printed(net: str, row: str) -> str:
+    found = averages(net, row)
+    return " / ".join(f"{100 * np.mean([a[metric] for a in found]):.1f}" for metric in ("fpr_at_95_id", "auroc"))
 
 
-@pytest.mark.parametrize("name", [n for n in methods() if n != "heat"])
+@pytest.mark.parametrize("name", METHODS_OF_OURS)
 def test_every_method_is_explained(name: str) -> None:
-    assert f"**`{name}`**" in TEXT
-    assert f"| `{name}` |" in TEXT
+    text = re.sub(r"<!-- facts -->.*<!-- /facts -->", "", section(name), flags=re.DOTALL)
+    assert re.search(r"\$\$\n.+\n\$\$", text, re.DOTALL), "no formula"
+    assert len(re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL).split()) > 15, "no paragraph"
+    assert "ost" in text, "no cost"
 
 
-@pytest.mark.parametrize("name", [n for n in methods() if n not in ("heat", "ensemble", "gmm-std", "gmm-joint")])
-def test_the_numbers_in_the_text_are_the_measured_ones(name: str) -> None:
-    start = TEXT.index(f"**`{name}`**")
-    found = re.search(rf"Measured {NUMBERS} · {NUMBERS}", TEXT[start:])
-    assert found is not None
-    assert found.groups() == tuple(measured(name, net) for net in NETS)
+@pytest.mark.parametrize("name", METHODS_OF_OURS)
+def test_the_numbers_of_a_method_are_the_measured_ones(name: str) -> None:
+    (line,) = [line for line in section(name).splitlines() if f"#{METHODS[name].make.__name__})" in line]
+    (short,) = [line for line in TEXT.splitlines() if line.startswith(f"| [`{name}`](#{name}) |")]
+    for net in NETS:
+        known = averages(net, "HEAT" if name == "heat" else name)
+        wanted = printed(net, "HEAT" if name == "heat" else name) if known else "not measured yet"
+        assert f"| {wanted} |" in line
+        assert f"| {wanted} |" in short
 
 
-@pytest.mark.parametrize(
-    ("row", "before"), [("gmm-std", ", std "), ("gmm-joint", ", joint "), ("knn, smooth", "; smooth ")]
-)
-def test_so_are_those_of_other_forms(row: str, before: str) -> None:
-    found = re.search(rf"{before}{NUMBERS} · {NUMBERS}", TEXT)
-    assert found is not None
-    assert found.groups() == tuple(measured(row, net) for net in NETS)
+@pytest.mark.parametrize("row", ["gmm, corrected", "vim, corrected", "knn, smooth", "knn, corrected"])
+def test_so_are_those_of_its_other_forms(row: str) -> None:
+    name, _, form = row.partition(", ")
+    assert f"| … {form} |  |  | {' | '.join(printed(net, row) for net in NETS)} |" in section(name)
 
 
-@pytest.mark.parametrize("name", [*(n for n in methods() if n not in ("heat", "ensemble")), *COMPOSED])
-def test_the_numbers_in_the_table_are_the_measured_ones(name: str) -> None:
-    (line,) = [line for line in TEXT.splitlines() if line.startswith(COMPOSED.get(name, f"| `{name}` |"))]
-    own = "HEAT" if name == "heat" else name
-    rows = [measured(row, net) for net in NETS for row in (own, f"{name}, corrected")]
-    assert None not in rows[::2]
-    assert re.findall(NUMBERS, line) == [row for row in rows if row is not None]
+def test_the_methods_page_is_current() -> None:
+    assert methods_page.differences() == [], "run python tools/methods_page.py"
 
 
-def readme() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("readme", ROOT / "benchmarks" / "readme.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def test_another_number_on_the_methods_page_would_be_found(tmp_path: Path) -> None:
+    shutil.copytree(DOCS, tmp_path / "docs")
+    assert methods_page.differences(tmp_path) == []
+    page = tmp_path / methods_page.PAGE
+    page.write_text(TEXT.replace(printed("cifar10", "vim"), "1.0 / 99.0", 1))
+    (tmp_path / methods_page.FRONT).write_text((DOCS / "index.md").read_text().replace("(methods.md#vim)", "(x.md)"))
+    assert methods_page.differences(tmp_path) == [str(methods_page.PAGE), str(methods_page.FRONT)]
+
+
+def test_a_new_method_needs_its_paragraph_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "fresh", Method(METHODS["msp"].make, "a new one", {}))
+    with pytest.raises(SystemExit, match="0 sections on fresh"):
+        methods_page.page(TEXT, methods_page.networks())
+    text = methods_page.page(TEXT + "\n### `fresh`\n\nIt is new.\n", methods_page.networks())
+    assert "not measured yet" in section("fresh", text)
+    assert "It is new." in section("fresh", text)
+    assert methods_page.page(text, methods_page.networks()) == text
+    assert "| [`fresh`](#fresh) | logits | no | not measured yet | – | not measured yet | – |" in text
+
+
+def test_a_section_on_no_method_is_refused() -> None:
+    with pytest.raises(SystemExit, match="no method"):
+        methods_page.sections(TEXT + "\n### `gone`\n")
+
+
+def test_methods_of_others_need_no_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = type("Other", (METHODS["msp"].make,), {"__module__": "somewhere"})
+    monkeypatch.setitem(METHODS, "other", Method(other, "not ours", {}))
+    assert "other" not in methods_page.ours()
 
 
 def test_the_readme_and_its_picture_show_the_results() -> None:
-    script = readme()
-    assert script.differences(script.stored()) == [], "run python benchmarks/readme.py"
+    assert readme.differences(readme.stored()) == [], "run python tools/readme.py"
 
 
 def test_another_number_in_the_readme_would_be_found(tmp_path: Path) -> None:
-    script = readme()
-    for file in (script.FEW, script.FULL, script.PICTURE):
+    for file in (readme.FEW, readme.FULL, readme.PICTURE):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes((ROOT / file).read_bytes())
-    found = script.stored()
-    assert script.differences(found, tmp_path) == []
-    text = (tmp_path / script.FEW).read_text(encoding="utf-8")
+    found = readme.stored()
+    assert readme.differences(found, tmp_path) == []
+    text = (tmp_path / readme.FEW).read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if line.startswith("| **HEAT** |")]
-    (tmp_path / script.FEW).write_text(text.replace(line, line.replace("±", "+")), encoding="utf-8")
-    assert script.differences(found, tmp_path) == [str(script.FEW)]
-    script.draw([found[0]], tmp_path / script.PICTURE)
-    (tmp_path / script.FULL).unlink()
-    expected = {str(script.FEW), str(script.FULL)} | ({str(script.PICTURE)} if len(found) > 1 else set())
-    assert set(script.differences(found, tmp_path)) == expected
+    (tmp_path / readme.FEW).write_text(text.replace(line, line.replace("±", "+")), encoding="utf-8")
+    assert readme.differences(found, tmp_path) == [str(readme.FEW)]
+    readme.draw([found[0]], tmp_path / readme.PICTURE)
+    (tmp_path / readme.FULL).unlink()
+    expected = {str(readme.FEW), str(readme.FULL)} | ({str(readme.PICTURE)} if len(found) > 1 else set())
+    assert set(readme.differences(found, tmp_path)) == expected
+
+
+# The picture of the rooms
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_code() -> None:
+    assert draw_rooms.differences() == [], "run python tools/draw_rooms.py"
+
+
+def test_the_picture_says_which_graph_it_shows(tmp_path: Path) -> None:
+    known = {room: set(rooms.ORDER[: i and 1]) for i, room in enumerate(rooms.ORDER)}
+    draw_rooms.draw(known, tmp_path / draw_rooms.PICTURE)
+    assert draw_rooms.drawn_graph(tmp_path / draw_rooms.PICTURE) == draw_rooms.plain(known)
+    assert draw_rooms.differences(tmp_path) == [str(draw_rooms.PICTURE)]
+    assert draw_rooms.differences(tmp_path / "nowhere") == [str(draw_rooms.PICTURE)]
+
+
+def test_arrows_that_follow_from_others_are_left_out() -> None:
+    known = {"a": set[str](), "b": {"a"}, "c": {"a", "b"}}
+    assert draw_rooms.arrows(known) == {"a": set(), "b": {"a"}, "c": {"b"}}
+    assert [draw_rooms.level(room, known) for room in known] == [0, 1, 2]
+
+
+def test_the_architecture_page_names_every_room() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == list(rooms.ORDER)
+
+
+# Prose and links
+
+
+def prose(text: str) -> Iterator[str]:
+    """Lines that are neither code, nor of a table, nor a mark, nor a single link."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    for line in text.splitlines():
+        alone = re.fullmatch(r"\s*(- )?(!?\[[^\]]*\]\(\S+\)|<?https?://\S+>?)[.,;·]?\s*", line)
+        if not line.startswith(("    ", "|", "<!--")) and not alone:
+            yield line
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(DOCS)))
+def test_prose_is_at_most_a_hundred_characters_wide(page: Path) -> None:
+    assert [line for line in prose(page.read_text(encoding="utf-8")) if len(line) > 100] == []
+
+
+def test_long_lines_are_seen() -> None:
+    text = f"{'a' * 101}\n\n```\n{'b' * 101}\n```\n\n| {'c' * 101} |\n\n    {'d' * 101}\n\n[{'e' * 101}](f.md)\n"
+    assert [line[0] for line in prose(text) if len(line) > 100] == ["a"]
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, on GitHub as on the site."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+    return re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+
+
+def broken(file: Path) -> list[str]:
+    """The links of a Markdown file that lead nowhere in the repository."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    found = []
+    for target in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        place = (file.parent / path).resolve() if path else file
+        if not place.exists():
+            found.append(target)
+        elif anchor and place.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", place.read_text(encoding="utf-8"), re.MULTILINE)
+            found += [target] if anchor not in map(slug, headings) else []
+        elif anchor and f"class {anchor}(" not in place.read_text(encoding="utf-8"):
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken(page) == []
+
+
+def test_links_that_lead_nowhere_are_seen(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text("class There(Energy): ...")
+    (tmp_path / "b.md").write_text("# Far away\n")
+    (tmp_path / "a.md").write_text(
+        "# Here\n\n[x](b.md#far-away) [x](#here) [x](code.py#There) [x](c.md) [x](b.md#near) [x](code.py#Gone)\n"
+    )
+    assert broken(tmp_path / "a.md") == ["c.md", "b.md#near", "code.py#Gone"]
+
+
+@pytest.mark.parametrize("anchor", ["what-was-seen-beside-ood-numbers", "other-networks-and-text"])
+def test_anchors_that_the_readme_links_to_stay(anchor: str) -> None:
+    assert anchor in map(slug, re.findall(r"^#+ (.*)$", (DOCS / "beyond.md").read_text("utf-8"), re.MULTILINE))
+
+
+# What the site is made of
+
+
+def docstring(text: str, name: str = "energies._vim.VirtualLogit") -> str:
+    obj = griffe.load(f"heat_ood.{name}", search_paths=[ROOT / "src"])
+    assert isinstance(obj, griffe.Object)
+    return site_docstrings.markdown(text, obj)
+
+
+def test_formulas_of_docstrings_become_dollars() -> None:
+    text = "A. :math:`a\nb`\n\n.. math:: x\n    + y\n\nMore.\n\n.. math::\n    z\n"
+    assert docstring(text) == "A. $a b$\n\n$$\nx + y\n$$\n\n\nMore.\n\n$$\nz\n$$\n\n"
+
+
+def test_roles_of_docstrings_become_links() -> None:
+    assert 'identifier="heat_ood.energies._vim.VirtualLogit"' in docstring(":class:`VirtualLogit`")
+    assert 'identifier="heat_ood.energies._vim.VirtualLogit.outside"' in docstring(":meth:`outside`")
+    assert "<code>KINDS</code>" in docstring(":data:`~heat_ood.features.KINDS`")
+    assert "<code>Elsewhere.x</code>" in docstring(":attr:`Elsewhere.x`")
+
+
+def test_headings_of_docstrings_are_those_that_griffe_knows() -> None:
+    text = "What.\n\nArgs:\n    a: b.\n\nExample:\n    >>> 1\n\nReferences:\n    Somebody,\n    somewhere.\n"
+    known = docstring(text)
+    assert "\nExamples:\n" in known
+    assert "\nArgs:\n" in known
+    assert "*Reference:* Somebody, somewhere.\n" in known
+    assert "\nAttributes:\n" in docstring(text, "errors.Argument")
+
+
+def test_formulas_become_mathml() -> None:
+    page = '<p><span class="arithmatex">\\(a &lt; b\\)</span></p><div class="arithmatex">\\[\nc\n\\]</div>'
+    found = site_hooks.on_page_content(page, PageOf("a.md"))
+    assert found.count("<math") == 2
+    assert "arithmatex" not in found
+    assert 'display="block"' in found
+
+
+def test_a_formula_that_cannot_be_shown_is_an_error() -> None:
+    with pytest.raises(site_hooks.PluginError, match=r"a\.md: the formula \\nosuch"):
+        site_hooks.mathml(r"\nosuch x", True, "a.md")
+
+
+class PageOf(NamedTuple):
+    """As much of a page as the hooks ask for."""
+
+    src_uri: str
+
+    @property
+    def file(self) -> PageOf:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "expected"),
+    [
+        ("a.md", "[x](b.md#c)", "[x](b.md#c)"),
+        ("a/b.md", "[x](../c.md)", "[x](../c.md)"),
+        ("a.md", "[x](../src/heat_ood/energies/_vim.py#Y)", "[x](reference/energies.md#heat_ood.energies.Y)"),
+        ("a/b.md", "[x](../../src/heat_ood/files.py)", "[x](../reference/files.md)"),
+        ("a.md", "[x](../src/heat_ood/__init__.py)", "[x](reference/heat_ood.md)"),
+        ("a.md", "[x](../CONTRIBUTING.md#y)", "[x](contributing.md#y)"),
+        ("contributing.md", "[x](docs/a.md), [y](CHANGELOG.md)", "[x](a.md), [y](changelog.md)"),
+        ("a.md", "[x](../tests/test_docs.py)", "x"),
+        (
+            "a.md",
+            "[x](https://example.org/a.md) ![y](images/z.png)",
+            "[x](https://example.org/a.md) ![y](images/z.png)",
+        ),
+    ],
+)
+def test_links_of_the_repository_lead_to_pages_of_the_site(page: str, link: str, expected: str) -> None:
+    assert site_hooks.on_page_markdown(link, PageOf(page)) == expected
+
+
+def test_the_reference_is_found_by_discovery(tmp_path: Path) -> None:
+    package = tmp_path / "heat_ood"
+    (package / "features").mkdir(parents=True)
+    (package / "__init__.py").write_text('from .errors import Wrong\n__all__ = ["Wrong"]\n')
+    (package / "errors.py").write_text('__all__ = ["Wrong", "fail"]\n')
+    (package / "features" / "__init__.py").write_text('from . import maps\n__all__ = ["maps"]\n')
+    (package / "features" / "maps.py").write_text('__all__ = ["Map"]\n')
+    (package / "features" / "_inner.py").write_text('__all__ = ["hidden"]\n')
+    found = site_reference.pages(package)
+    names = {page: re.findall(r"^::: heat_ood\.?(\S*)$", text, re.MULTILINE) for page, text in found.items()}
+    assert names == {
+        "reference/heat_ood.md": [""],
+        "reference/errors.md": ["errors", "errors.Wrong", "errors.fail"],
+        "reference/features.md": ["features"],
+        "reference/features.maps.md": ["features.maps", "features.maps.Map"],
+    }
+    assert "[`Wrong`](errors.md#heat_ood.errors.Wrong)" in found["reference/heat_ood.md"]
+    assert "(features.maps.md)" in found["reference/features.md"]
+
+
+# The site
+
+
+class Page(HTMLParser):
+    """The anchors, links, and things that a page loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids, self.links, self.loads = set[str](), list[str](), list[str]()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        self.ids |= {value for key in ("id", "name") if (value := known.get(key))}
+        if tag == "a" and known.get("href"):
+            self.links.append(str(known["href"]))
+        if tag in ("script", "img", "link", "iframe") and (what := known.get("src") or known.get("href")):
+            self.loads.append(what)
+
+
+def read_site(folder: Path) -> dict[Path, Page]:
+    """The pages that mkdocs made; the page for what is not found has links of its own kind."""
+    texts = {file: file.read_text(encoding="utf-8") for file in folder.rglob("*.html") if file.name != "404.html"}
+    return {file: Page(text) for file, text in texts.items() if 'data-md-component="content"' in text or "<p>" in text}
+
+
+def dead_links(pages: dict[Path, Page]) -> list[str]:
+    found = []
+    for file, page in pages.items():
+        for link in page.links:
+            path, _, anchor = unquote(link).partition("#")
+            if re.match(r"(https?|mailto|data|javascript):", link):
+                continue
+            place = (file.parent / path).resolve() if path else file
+            known = pages.get(place)
+            if not place.exists() or (anchor and known is not None and anchor not in known.ids):
+                found.append(f"{file.name}: {link}")
+    return found
+
+
+def fetched(pages: dict[Path, Page]) -> list[str]:
+    """What pages would load from elsewhere."""
+    return [f"{file.name}: {what}" for file, page in pages.items() for what in page.loads if "//" in what[:8]]
+
+
+def unreachable(site: Path) -> list[str]:
+    """Methods whose formula, numbers and class are not two clicks from the front page."""
+    front, text = Page((site / "index.html").read_text("utf-8")), (site / "methods.html").read_text("utf-8")
+    found = []
+    for name in METHODS_OF_OURS:
+        whole = re.search(rf'<h3 id="{name}">.*?(?=<h[123] id=|</article>)', text, re.DOTALL)
+        part = whole[0] if whole else ""
+        cls = METHODS[name].make.__name__
+        classes = [link for link in Page(part).links if link.endswith(f".{cls}") and link.startswith("reference/")]
+        there = [link for link in classes if leads(site, link)]
+        numbers = re.search(r"\d+\.\d / \d+\.\d|not measured yet", part)
+        if f"methods.html#{name}" not in front.links or not there or not numbers or "<math" not in part:
+            found.append(name)
+    return found
+
+
+def leads(site: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    return anchor in Page((site / path).read_text("utf-8")).ids
+
+
+def undocumented(site: Path) -> list[str]:
+    """Public names that have no place in the reference."""
+    found = []
+    for module in site_reference.modules():
+        page = Page((site / site_reference.page_of(module)).with_suffix(".html").read_text("utf-8"))
+        for name in import_module(module).__all__:
+            ends = (f".{name}", f".{name}.html")
+            if f"{module}.{name}" not in page.ids and not [link for link in page.links if link.endswith(ends)]:
+                found.append(f"{module}.{name}")
+    return found
+
+
+def test_the_site_is_built_strictly_and_holds_together(tmp_path: Path) -> None:
+    """All in one, so that it is built once: without a network, whatever is wrong is an error."""
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **nowhere, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    pages = read_site(tmp_path)
+    assert len(pages) > len(PAGES)
+    assert dead_links(pages) == []
+    assert fetched(pages) == []
+    assert unreachable(tmp_path) == []
+    assert undocumented(tmp_path) == []
+    for file in pages:
+        text = file.read_text(encoding="utf-8")
+        assert "arithmatex" not in text, file
+        if file.parent.name == "reference":
+            assert not re.search(r":[a-z]+:`|:[a-z]+:<code>|\.\. math", text), file
+
+
+def test_what_is_wrong_with_a_site_is_seen(tmp_path: Path) -> None:
+    article = '<article><h3 id="vim">vim</h3><p>{}</p></article>'
+    (tmp_path / "index.html").write_text(
+        '<p><a href="methods.html#vim">v</a> <a href="gone.html">g</a> <a href="methods.html#no">n</a></p>'
+        '<script src="https://cdn.example.org/x.js"></script>'
+    )
+    (tmp_path / "methods.html").write_text(article.format(""))
+    pages = read_site(tmp_path)
+    assert dead_links(pages) == ["index.html: gone.html", "index.html: methods.html#no"]
+    assert fetched(pages) == ["index.html: https://cdn.example.org/x.js"]
+    assert unreachable(tmp_path) == METHODS_OF_OURS
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "energies.html").write_text('<h2 id="heat_ood.energies.VirtualLogit">V</h2>')
+    whole = '<math></math> 1.0 / 2.0 <a href="reference/energies.html#heat_ood.energies.VirtualLogit">V</a>'
+    (tmp_path / "methods.html").write_text(article.format(whole))
+    assert set(METHODS_OF_OURS) - set(unreachable(tmp_path)) == {"vim"}

@@ -1,7 +1,9 @@
 """The metrics against scikit-learn, against brute force, and by hand."""
 
+import gc
 import math
-import time
+import sys
+from collections import Counter
 from dataclasses import astuple
 
 import numpy as np
@@ -234,12 +236,31 @@ def test_coverage_on_gaussians():
     )  # 0.9 up to three standard errors, and a percentile interval is a little narrow
 
 
-def test_the_bootstrap_is_fast():
+def calls(function, *args, **settings):
+    """How often each Python and each built-in function is called, by name."""
+    found, before = Counter(), sys.getprofile()
+
+    def note(frame, event, called):
+        if event in ("call", "c_call"):
+            found[frame.f_code.co_name if event == "call" else called.__name__] += 1
+
+    gc.disable()  # what it calls is not the function's doing
+    sys.setprofile(note)
+    try:
+        function(*args, **settings)
+    finally:
+        sys.setprofile(before)
+        gc.enable()
+    return found
+
+
+def test_the_bootstrap_sorts_once_and_never_goes_through_samples_one_by_one():
     rng = np.random.default_rng(5)
-    s, t = rng.normal(size=8000), rng.normal(1, 1, size=2000)
-    start = time.process_time()
-    bootstrap(s, t, n=200)
-    assert time.process_time() - start < 2
+    small, large = ((rng.normal(size=4 * n), rng.normal(1, 1, size=n)) for n in (10, 2000))
+    once, more, most = (calls(replicates, *large, n=n) for n in (2, 12, 22))
+    assert sum(most[name] for name in ("sort", "sorted", "argsort", "lexsort", "partition")) <= 1, "both sets together"
+    assert most == calls(replicates, *small, n=22), "whatever the number of samples"
+    assert most - more == more - once, "a resample costs as much as any other"
 
 
 @pytest.mark.parametrize("settings", [{"n": 1}, {"level": 0.0}, {"level": 1.0}, {"level": 95}, {"seed": -1}])

@@ -132,17 +132,13 @@ def test_tied_weights_may_stand_once_in_the_file(tmp_path: Path, monkeypatch: py
             self.a, self.b = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
             self.b.weight = self.a.weight
 
-    monkeypatch.setattr("heat_ood.models.from_function", lambda *_: Tied())
+    monkeypatch.setattr("heat_ood.models._from_function", lambda *_: Tied())
     save_file({"a.weight": torch.eye(3)}, tmp_path / "w.safetensors")
     model = load_model("some:where", tmp_path / "w.safetensors")
     assert torch.equal(model.state_dict()["b.weight"], torch.eye(3))
 
 
 class TestTimm:
-    @pytest.fixture(autouse=True)
-    def timm(self) -> None:
-        pytest.importorskip("timm")
-
     def test_settings_follow_the_name(self) -> None:
         with pytest.warns(UserWarning, match="random weights"):
             model = load_model("timm:resnet18?num_classes=7&in_chans=1")

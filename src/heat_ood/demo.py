@@ -27,13 +27,14 @@ from .energies import create
 from .errors import InputError
 from .evaluation import Evaluation, compare, evaluate_scores
 from .features import CONTRAST, Extractor, Features
+from .files import PART, write
 from .heat import HEAT
 from .report import panels
 
 __all__ = ["Result", "run"]
 
-FPR = 0.05
-FILES = ("detector", "results.json", "results.md", "scores.png")
+_FPR = 0.05
+_FILES = ("detector", "results.json", "results.md", "scores.png")
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,11 @@ class Result:
             f"HEAT uses {', '.join(f'{name} ({weight:g})' for name, weight in self.used.items())}, weighted as in "
             f"brackets, and {self.contrast} training images, each distorted in one of {len(CONTRAST)} ways",
             f"residuals: {', '.join(f'{name} {outcome}' for name, outcome in self.outcomes.items())}",
-            f"false alarms: {100 * FPR:.1f} % asked for, {100 * self.false_alarms:.1f} % measured on the ID test set",
+            f"false alarms: {100 * _FPR:.1f} % asked for, {100 * self.false_alarms:.1f} % measured on the ID test set",
             f"flagged at this rate: {caught}",
             f"saved and loaded again: scores are {'equal' if self.reloaded_equal else 'NOT EQUAL'}",
-            f"{self.seconds:.1f} s, {environment()}",
-            f"see {', '.join(str(self.out / name) for name in reversed(FILES))}",
+            f"{self.seconds:.1f} s, {_environment()}",
+            f"see {', '.join(str(self.out / name) for name in reversed(_FILES))}",
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,8 +86,8 @@ class Result:
         names = ("seed", "samples", "accuracy", "used", "outcomes", "flagged", "reloaded_equal", "seconds")
         values = {name: getattr(self, name) for name in names}
         values["contrast"] = {"samples": self.contrast, "kinds": list(CONTRAST)}
-        values["environment"] = environment()
-        values["false_alarms"] = {"asked": FPR, "measured": self.false_alarms}
+        values["environment"] = _environment()
+        values["false_alarms"] = {"asked": _FPR, "measured": self.false_alarms}
         return values | {"evaluations": {label: e.to_dict() for label, e in self.evaluations.items()}}
 
     def to_markdown(self) -> str:
@@ -109,13 +110,13 @@ def run(
         say: is told what happens.
         detector: unfitted, with residuals; None is the default, ``HEAT(seed=seed)``.
     """
-    folder = prepare(Path(out))
-    with one_thread():
-        return run_in(folder, seed, say, HEAT(seed=seed) if detector is None else detector)
+    folder = _prepare(Path(out))
+    with _one_thread():
+        return _run_in(folder, seed, say, HEAT(seed=seed) if detector is None else detector)
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
     """Matrices this small are no faster on several threads, and far slower where other programs keep the cores busy."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -125,7 +126,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) -> Result:
+def _run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) -> Result:
     started = time.perf_counter()
     data = digits.load_data(seed)
     say(f"training a network on {len(data.train[0])} images of the digits 0 to {digits.KNOWN - 1}")
@@ -135,9 +136,9 @@ def run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) 
 
     say("extracting features, of the training images also distorted")
     extractor = Extractor(model, layers="stages")
-    fitting, calibration, test = (features_of(extractor, *part) for part in (data.train, data.calibration, data.test))
-    ood = {name: features_of(extractor, images) for name, images in data.ood.items()}
-    contrast = extractor.contrast(loader_of(data.train[0]), seed=seed, progress=False)
+    fitting, calibration, test = (_features_of(extractor, *part) for part in (data.train, data.calibration, data.test))
+    ood = {name: _features_of(extractor, images) for name, images in data.ood.items()}
+    contrast = extractor.contrast(_loader_of(data.train[0]), seed=seed, progress=False)
 
     say("fitting HEAT")
     detector.fit(fitting, contrast).calibrate(calibration)
@@ -152,7 +153,7 @@ def run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) 
         scores[f"prior {prior}"] = {name: found[f"prior/{prior}"] for name, found in terms.items()}
     scores["priors composed, no residual"] = {name: plain.score(features) for name, features in sets.items()}
     scores["HEAT"] = {name: found["score"] for name, found in terms.items()}
-    evaluations = {label: evaluate_scores(found[""], without_id(found), seed=seed) for label, found in scores.items()}
+    evaluations = {label: evaluate_scores(found[""], _without_id(found), seed=seed) for label, found in scores.items()}
 
     detector.save(folder / "detector")
     again = HEAT.load(folder / "detector")
@@ -165,41 +166,39 @@ def run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) 
         contrast=len(contrast),
         evaluations=evaluations,
         outcomes=detector.outcomes,
-        false_alarms=float(detector.predict(test, FPR).float().mean()),
-        flagged={name: float(detector.predict(features, FPR).float().mean()) for name, features in ood.items()},
+        false_alarms=float(detector.predict(test, _FPR).float().mean()),
+        flagged={name: float(detector.predict(features, _FPR).float().mean()) for name, features in ood.items()},
         reloaded_equal=all(torch.equal(again.score(features), detector.score(features)) for features in sets.values()),
         seconds=time.perf_counter() - started,
         out=folder,
     )
-    panels({label: (scores[label][""], without_id(scores[label])) for label in ("MSP", "HEAT")}, folder / "scores.png")
-    (folder / "results.json").write_text(
-        json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    (folder / "results.md").write_text(result.to_markdown(), encoding="utf-8")
+    panels({label: (scores[label][""], _without_id(scores[label])) for label in ("MSP", "HEAT")}, folder / "scores.png")
+    write(folder / "results.json", json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")
+    write(folder / "results.md", result.to_markdown())
     return result
 
 
-def environment() -> str:
+def _environment() -> str:
     from . import __version__
 
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, heat-ood {__version__}"
     return f"{os.cpu_count()} cores ({platform.machine()}), {versions}"
 
 
-def prepare(folder: Path) -> Path:
-    if folder.exists() and (not folder.is_dir() or any(file.name not in FILES for file in folder.iterdir())):
+def _prepare(folder: Path) -> Path:
+    if folder.exists() and not (folder.is_dir() and all(f.name.removesuffix(PART) in _FILES for f in folder.iterdir())):
         raise InputError(f"{folder} holds other things than a demo. Name another folder, so that nothing is lost.")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def features_of(extractor: Extractor, images: Tensor, labels: Tensor | None = None) -> Features:
-    return extractor.extract(loader_of(images, labels), progress=False)
+def _features_of(extractor: Extractor, images: Tensor, labels: Tensor | None = None) -> Features:
+    return extractor.extract(_loader_of(images, labels), progress=False)
 
 
-def loader_of(images: Tensor, labels: Tensor | None = None) -> DataLoader[Any]:
+def _loader_of(images: Tensor, labels: Tensor | None = None) -> DataLoader[Any]:
     return DataLoader(TensorDataset(images) if labels is None else TensorDataset(images, labels), batch_size=256)
 
 
-def without_id(scores: dict[str, Tensor]) -> dict[str, Tensor]:
+def _without_id(scores: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: s for name, s in scores.items() if name}

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, with a header that says what they are."""
+"""Files: written whole or not at all, with a header that says what they are; values as JSON, and strictly back."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import FormatError
+from .errors import Argument, FormatError
 
-__all__ = ["PART", "Format", "plain", "read_json", "replacing", "write"]
+__all__ = ["PART", "Format", "plain", "replacing", "restored", "write"]
 
+_T = TypeVar("_T")
 PART = ".part"
 """What the name of a file ends in while it is written."""
+_Remedy: TypeAlias = "str | tuple[str | Argument, ...]"
+"""What the reader can do: text, or parts of an error's message."""
+
+
+# Writing
 
 
 @contextmanager
@@ -34,7 +42,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     try:
         yield part
         if durable:
-            with open(part, "rb") as file:
+            with open(part, "r+b") as file:
                 os.fsync(file.fileno())
         os.replace(part, path)
     except BaseException:
@@ -56,6 +64,9 @@ def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+# Reading
+
+
 class Format(NamedTuple):
     """A kind of file of ours: what it says it is, and the newest version that is read.
 
@@ -75,7 +86,11 @@ class Format(NamedTuple):
         """The content with its header."""
         return {"format": self.name, "version": self.version, **content}
 
-    def check(self, content: Any, what: object, foreign: str, damaged: str) -> dict[str, Any]:
+    def unstamp(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The content without its header."""
+        return {key: value for key, value in content.items() if key not in self.stamp({})}
+
+    def check(self, content: Any, what: object, foreign: _Remedy, damaged: _Remedy) -> dict[str, Any]:
         """The content of a file, if it is of this format and not too new.
 
         Args:
@@ -85,10 +100,10 @@ class Format(NamedTuple):
             damaged: the remedy where it is broken.
         """
         if not isinstance(content, dict) or content.get("format") != self.name:
-            raise FormatError(f"{what} is not of the format {self.name!r}. {foreign}")
+            raise FormatError(f"{what} is not of the format {self.name!r}. ", *_parts(foreign))
         version = content.get("version")
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise FormatError(f"{what} is damaged: its version is {version!r}. {damaged}")
+            raise FormatError(f"{what} is damaged: its version is {version!r}. ", *_parts(damaged))
         if version > self.version:
             raise FormatError(
                 f"{what} has format version {version}; this heat-ood reads up to {self.version}. Upgrade with: "
@@ -96,13 +111,24 @@ class Format(NamedTuple):
             )
         return content
 
+    def parse(self, text: str | bytes, what: object, foreign: _Remedy, damaged: _Remedy) -> dict[str, Any]:
+        """The content of a JSON text of this format; see :meth:`check`."""
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{what} is damaged: it is not JSON ({error}). ", *_parts(damaged)) from error
+        return self.check(content, what, foreign, damaged)
 
-def read_json(path: Path, damaged: str) -> Any:
-    """What a JSON file holds; one that is not JSON is a FormatError with the remedy ``damaged``."""
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path} is damaged: it is not JSON ({error}). {damaged}") from error
+    def read(self, path: Path, foreign: _Remedy, damaged: _Remedy) -> dict[str, Any]:
+        """The content of a JSON file of this format; see :meth:`check`."""
+        return self.parse(path.read_bytes(), path, foreign, damaged)
+
+
+def _parts(remedy: _Remedy) -> tuple[str | Argument, ...]:
+    return (remedy,) if isinstance(remedy, str) else remedy
+
+
+# Values as JSON, and back
 
 
 def plain(value: Any) -> Any:
@@ -126,4 +152,103 @@ def plain(value: Any) -> Any:
         return plain(value.to_dict())
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    return plain(value.item()) if hasattr(value, "item") and hasattr(value, "dtype") else str(value)
+    return plain(value.tolist()) if hasattr(value, "tolist") and hasattr(value, "dtype") else str(value)
+
+
+_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_KINDS: dict[type, str] = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def restored(kind: type[_T], value: Any, where: str) -> _T:
+    """What :func:`plain` was given, by its type: no unknown key, no missing one, no value of another type.
+
+    Whoever calls it adds the remedy to the errors.
+
+    Args:
+        kind: a dataclass, or what may stand in one: ``str``, ``bool``, ``int``, ``float``, ``Any``, ``X | None``,
+            ``tuple[X, ...]``, ``tuple[X, Y]``, ``Mapping[str, X]``, or a class with a ``from_dict``.
+        value: what JSON holds.
+        where: its place, for errors.
+
+    Example:
+        >>> restored(tuple[float, ...], [1, "inf"], "limits")
+        (1.0, inf)
+        >>> restored(tuple[float, ...], [1, "two"], "limits")
+        Traceback (most recent call last):
+        heat_ood.errors.FormatError: limits[1] is 'two', not a number
+    """
+    return _restored(kind, value, where)  # type: ignore[no-any-return]
+
+
+def _restored(kind: Any, value: Any, where: str) -> Any:
+    if kind in _KINDS:
+        return _simple(kind, value, where)
+    if kind is Any:
+        return _anything(value)
+    origin, of = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        (inner,) = (one for one in of if one is not NoneType)
+        return None if value is None else _restored(inner, value, where)
+    if origin is tuple:
+        return _items(of, value, where)
+    if origin in (dict, Mapping):
+        return {key: _restored(of[1], item, f"{where}.{key}") for key, item in _object(value, where).items()}
+    if hasattr(kind, "from_dict"):
+        try:
+            return kind.from_dict(value)
+        except FormatError as error:
+            raise FormatError(f"{where} cannot be read ({error})") from error
+    return _record(kind, value, where)
+
+
+def _simple(kind: type, value: Any, where: str) -> Any:
+    if kind is float:
+        number = _NUMBERS.get(value) if isinstance(value, str) else value
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            return float(number)
+    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    raise FormatError(f"{where} is {value!r}, not {_KINDS[kind]}")
+
+
+def _anything(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _anything(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_anything(item) for item in value]
+    return _NUMBERS.get(value, value) if isinstance(value, str) else value
+
+
+def _items(of: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise FormatError(f"{where} is not a list")
+    kinds = of[:1] * len(value) if of[-1] is Ellipsis else of
+    if len(kinds) != len(value):
+        raise FormatError(f"{where} has {len(value)} items, not {len(kinds)}")
+    return tuple(_restored(one, item, f"{where}[{i}]") for i, (one, item) in enumerate(zip(kinds, value, strict=True)))
+
+
+def _object(value: Any, where: str, what: str = "a mapping") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FormatError(f"{where} is not {what}")
+    return value
+
+
+def _record(cls: Any, value: Any, where: str) -> Any:
+    kinds, required = _fields(cls)
+    data = _object(value, where, f"a {cls.__name__}")
+    if unknown := [key for key in data if key not in kinds]:
+        raise FormatError(f"{where} has an unknown {unknown[0]!r}")
+    if absent := [key for key in required if key not in data]:
+        raise FormatError(f"{where} lacks {absent[0]!r}")
+    return cls(**{key: _restored(kinds[key], item, f"{where}.{key}") for key, item in data.items()})
+
+
+@cache
+def _fields(cls: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The types of a dataclass's fields, and those that have no default."""
+    hints = get_type_hints(cls)
+    own = fields(cls)
+    return {f.name: hints[f.name] for f in own}, tuple(
+        f.name for f in own if f.default is MISSING and f.default_factory is MISSING
+    )

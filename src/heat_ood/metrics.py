@@ -19,6 +19,7 @@ __all__ = [
     "Scores",
     "as_array",
     "as_scores",
+    "at_least_95",
     "aupr_in",
     "aupr_out",
     "auroc",
@@ -31,8 +32,8 @@ __all__ = [
 ]
 
 Scores: TypeAlias = "npt.ArrayLike | Tensor"
-Floats: TypeAlias = "npt.NDArray[np.float64]"
-Integers: TypeAlias = "npt.NDArray[np.int64]"
+"""One number a sample, higher = more OOD."""
+_Integers: TypeAlias = "npt.NDArray[np.int64]"
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Metrics:
 
 
 METRICS = tuple(field.name for field in fields(Metrics))
+"""The names of the metrics."""
 
 
 def summary(id_scores: Scores, ood_scores: Scores) -> Metrics:
@@ -68,8 +70,8 @@ def summary(id_scores: Scores, ood_scores: Scores) -> Metrics:
         >>> summary([0.0, 1.0, 2.0], [2.0, 3.0])
         Metrics(auroc=0.91..., aupr_in=0.91..., aupr_out=0.83..., fpr_at_95_id=0.5, fpr_at_95_ood=0.33...)
     """
-    id_ranks, ood_ranks, size = joint_ranks(id_scores, ood_scores)
-    return of_counts(np.bincount(id_ranks, minlength=size), np.bincount(ood_ranks, minlength=size))
+    id_ranks, ood_ranks, size = _joint_ranks(id_scores, ood_scores)
+    return _of_counts(np.bincount(id_ranks, minlength=size), np.bincount(ood_ranks, minlength=size))
 
 
 def auroc(id_scores: Scores, ood_scores: Scores) -> float:
@@ -109,7 +111,9 @@ def bootstrap(
     return percentile_intervals(replicates(id_scores, ood_scores, n, seed), level)
 
 
-def replicates(id_scores: Scores, ood_scores: Scores, n: int = 200, seed: int = 0, stream: int = 0) -> Floats:
+def replicates(
+    id_scores: Scores, ood_scores: Scores, n: int = 200, seed: int = 0, stream: int = 0
+) -> npt.NDArray[np.float64]:
     """The metrics of ``n`` resamples, (n, 5), columns as in ``METRICS``.
 
     The resamples of ID depend on the seed alone, so that several OOD sets share them; those of OOD on ``stream`` too.
@@ -118,17 +122,17 @@ def replicates(id_scores: Scores, ood_scores: Scores, n: int = 200, seed: int = 
         raise InputError(f"The bootstrap needs at least 2 resamples, not {n}. Pass 200, or switch the intervals off.")
     if seed < 0 or stream < 0:
         raise InputError(f"A seed must not be negative: seed={seed}, stream={stream}. Pass 0 or more.")
-    id_ranks, ood_ranks, size = joint_ranks(id_scores, ood_scores)
+    id_ranks, ood_ranks, size = _joint_ranks(id_scores, ood_scores)
     id_generator, ood_generator = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1, stream])
 
-    def resample(ranks: Integers, generator: np.random.Generator) -> Integers:
+    def resample(ranks: _Integers, generator: np.random.Generator) -> _Integers:
         return np.bincount(ranks[generator.integers(len(ranks), size=len(ranks))], minlength=size)
 
     draws = ((resample(id_ranks, id_generator), resample(ood_ranks, ood_generator)) for _ in range(n))
-    return np.array([astuple(of_counts(a, b)) for a, b in draws])
+    return np.array([astuple(_of_counts(a, b)) for a, b in draws])
 
 
-def percentile_intervals(replicates: Floats, level: float = 0.95) -> dict[str, tuple[float, float]]:
+def percentile_intervals(replicates: npt.NDArray[np.float64], level: float = 0.95) -> dict[str, tuple[float, float]]:
     """The central ``level`` of each column of :func:`replicates`, by the metric's name."""
     if not 0 < level < 1:
         raise InputError(f"The level of an interval lies between 0 and 1, not at {level}. Pass 0.95 for 95 %.")
@@ -136,7 +140,7 @@ def percentile_intervals(replicates: Floats, level: float = 0.95) -> dict[str, t
     return {name: (float(a), float(b)) for name, a, b in zip(METRICS, low, high, strict=True)}
 
 
-def of_counts(a: Integers, b: Integers) -> Metrics:
+def _of_counts(a: _Integers, b: _Integers) -> Metrics:
     """The metrics of ``a[j]`` ID and ``b[j]`` OOD samples at the j-th smallest distinct score; zeros are allowed."""
     A, B = a.cumsum(), b.cumsum()  # samples at or below each score
     n, m = int(A[-1]), int(B[-1])
@@ -161,14 +165,14 @@ def at_least_95(n: int) -> int:
     return -(-19 * n // 20)
 
 
-def joint_ranks(id_scores: Scores, ood_scores: Scores) -> tuple[Integers, Integers, int]:
+def _joint_ranks(id_scores: Scores, ood_scores: Scores) -> tuple[_Integers, _Integers, int]:
     """For each sample the rank of its score among the distinct scores of both sets, and how many those are."""
     s, t = as_scores(id_scores, "id_scores"), as_scores(ood_scores, "ood_scores")
     distinct, ranks = np.unique(np.concatenate([s, t]), return_inverse=True)
     return ranks[: len(s)], ranks[len(s) :], len(distinct)
 
 
-def as_scores(scores: Scores, name: str = "scores") -> Floats:
+def as_scores(scores: Scores, name: str = "scores") -> npt.NDArray[np.float64]:
     """A vector of finite float64 numbers, or an error that says what is wrong with ``name``."""
     array = as_array(scores)
     if array.ndim != 1:

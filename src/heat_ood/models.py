@@ -22,14 +22,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from .errors import HeatError, InputError
+from .errors import Argument, HeatError, InputError
 
-__all__ = ["load_model"]
+__all__ = ["load_model", "new_model"]
 
-CONVERT = (
+_CONVERT = (
     'python -c "import torch; from safetensors.torch import save_file; save_file({{k: v.clone() for k, v in '
     "torch.load('{0}', weights_only=True).items()}}, '{1}')\""
 )
+
+
+class _RandomWeights(HeatError, UserWarning):  # noqa: N818 - a warning that is made of parts, as errors are
+    """A model was made with weights that it drew."""
 
 
 def load_model(
@@ -53,36 +57,58 @@ def load_model(
 
     What a model draws at random when it is made is the same in every run.
     """
-    source, _, rest = name.partition(":")
-    if not rest:
-        raise InputError(f"{name!r} is not a model. Write timm:resnet34, or package.module:function.")
-    file = None if weights is None else check_weights(Path(weights))
+    file = None if weights is None else _check_weights(Path(weights))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        if source == "timm":
-            model = from_timm(rest, pretrained, file is not None)
-        elif pretrained:
-            raise InputError(
-                f"pretrained is for timm's models; {name} loads its own weights, or pass a .safetensors file."
-            )
-        else:
-            model = from_function(source, rest, folder, root)
+        model = _make(name, pretrained, file is not None, folder, root)
     if file is not None:
-        put_weights(model, file, name)
+        _put_weights(model, file, name)
     return model.eval()
 
 
-def from_timm(text: str, pretrained: bool, own_weights: bool) -> nn.Module:
+def new_model(name: str) -> nn.Module:
+    """A model that is to be trained: as it is made, with the weights that it draws.
+
+    Args:
+        name: as for :func:`load_model`.
+    """
+    return _make(name, pretrained=False, own_weights=True)
+
+
+def _make(
+    name: str, pretrained: bool, own_weights: bool, folder: Path | None = None, root: Path | None = None
+) -> nn.Module:
+    source, _, rest = name.partition(":")
+    if not rest:
+        raise InputError(f"{name!r} is not a model. Write timm:resnet34, or package.module:function.")
+    if source == "timm":
+        return _from_timm(rest, pretrained, own_weights)
+    if pretrained:
+        raise InputError(
+            f"pretrained is for timm's models; {name} loads its own weights, or pass a .safetensors file with ",
+            Argument("weights"),
+            ".",
+        )
+    return _from_function(source, rest, folder, root)
+
+
+def _from_timm(text: str, pretrained: bool, own_weights: bool) -> nn.Module:
     name, _, query = text.partition("?")
-    settings = {key: literal(value) for key, value in parse_qsl(query, keep_blank_values=True)}
+    settings = {key: _literal(value) for key, value in parse_qsl(query, keep_blank_values=True)}
     pretrained = bool(settings.pop("pretrained", pretrained) or pretrained)
     if pretrained and own_weights:
-        raise InputError("A model has either timm's weights or those of a file. Leave out --pretrained or --weights.")
+        raise InputError(
+            "A model has either timm's weights or those of a file. Leave out ",
+            Argument("pretrained", True),
+            " or ",
+            Argument("weights"),
+            ".",
+        )
     try:
         import timm
     except (ImportError, RuntimeError) as error:
         raise InputError(
-            f"timm cannot be imported ({first_line(error)}). Install it with: pip install 'heat-ood[timm]'"
+            f"timm cannot be imported ({_first_line(error)}). Install it with: pip install 'heat-ood[timm]'"
         ) from error
     if not timm.is_model(name):
         close = difflib.get_close_matches(name.split(".")[0], timm.list_models(), n=3, cutoff=0.5)
@@ -93,22 +119,30 @@ def from_timm(text: str, pretrained: bool, own_weights: bool) -> nn.Module:
     except Exception as error:
         if pretrained:
             raise InputError(
-                f"The weights of timm:{name} could not be fetched ({first_line(error)}). Check the network, or save "
-                "the weights as a .safetensors file where there is one and pass it with --weights."
+                f"The weights of timm:{name} could not be fetched ({_first_line(error)}). Check the network, or save "
+                "the weights as a .safetensors file where there is one and pass it with ",
+                Argument("weights"),
+                ".",
             ) from error
         raise InputError(
-            f"timm could not make {name!r} with {settings} ({first_line(error)}). Check the settings after '?'."
+            f"timm could not make {name!r} with {settings} ({_first_line(error)}). Check the settings after '?'."
         ) from error
     if not pretrained and not own_weights:
         warnings.warn(
-            f"timm:{name} has random weights, so its features mean little. Pass --weights FILE or --pretrained.",
-            stacklevel=3,
+            _RandomWeights(
+                f"timm:{name} has random weights, so its features mean little. Pass ",
+                Argument("weights"),
+                " or ",
+                Argument("pretrained", True),
+                ".",
+            ),
+            stacklevel=4,
         )
     assert isinstance(model, nn.Module)
     return model
 
 
-def from_function(
+def _from_function(
     module_name: str, function_name: str, folder: Path | None = None, root: Path | None = None
 ) -> nn.Module:
     here = os.getcwd()
@@ -127,7 +161,7 @@ def from_function(
         ) from error
     except Exception as error:
         raise InputError(
-            f"{module_name} cannot be imported ({type(error).__name__}: {first_line(error)}). Try it in Python."
+            f"{module_name} cannot be imported ({type(error).__name__}: {_first_line(error)}). Try it in Python."
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
@@ -138,7 +172,7 @@ def from_function(
         ]
         raise InputError(f"{module_name} has no function {function_name!r}. It has {', '.join(own) or 'none'}.")
     arguments = {"root": root} if root is not None and "root" in _parameters(function) else {}
-    if required := [name for name in needed(function) if name not in arguments]:
+    if required := [name for name in _needed(function) if name not in arguments]:
         raise InputError(
             f"{module_name}:{function_name} needs the arguments {', '.join(required)}. Name a function "
             f"without arguments, for example def model(): return {function_name}({required[0]}=…)."
@@ -149,7 +183,7 @@ def from_function(
         raise
     except Exception as error:
         raise InputError(
-            f"{module_name}:{function_name} raised {type(error).__name__}: {first_line(error)}. Try it in Python first."
+            f"{module_name}:{function_name} raised {type(error).__name__}: {_first_line(error)}. Try it in Python."
         ) from error
     if not isinstance(model, nn.Module):
         raise InputError(
@@ -178,30 +212,30 @@ def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def needed(function: Any) -> list[str]:
+def _needed(function: Any) -> list[str]:
     """The arguments without a default."""
     parameters = _parameters(function).values()
     return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
-def check_weights(file: Path) -> Path:
+def _check_weights(file: Path) -> Path:
     if not file.is_file():
         raise InputError(f"There is no file {file}. Pass a .safetensors file with the model's weights.")
     if file.suffix != ".safetensors":
         raise InputError(
             f"{file} is not a .safetensors file, and pickled weights (.pt, .pth, .bin) can run code when they are "
-            f"opened. Convert them once: {CONVERT.format(file, file.with_suffix('.safetensors'))}"
+            f"opened. Convert them once: {_CONVERT.format(file, file.with_suffix('.safetensors'))}"
         )
     return file
 
 
-def put_weights(model: nn.Module, file: Path, name: str) -> None:
+def _put_weights(model: nn.Module, file: Path, name: str) -> None:
     try:
         tensors = load_file(file)
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{file} is damaged or no safetensors file ({first_line(error)}). Save it again.") from error
+        raise InputError(f"{file} is damaged or no safetensors file ({_first_line(error)}). Save it again.") from error
     own = model.state_dict()
-    shared = {key for key in own if key not in tensors and tied(own, key, tensors)}
+    shared = {key for key in own if key not in tensors and _tied(own, key, tensors)}
     missing, foreign = own.keys() - tensors.keys() - shared, tensors.keys() - own.keys()
     wrong = [
         f"{k} {tuple(tensors[k].shape)} for {tuple(own[k].shape)}"
@@ -220,12 +254,12 @@ def put_weights(model: nn.Module, file: Path, name: str) -> None:
     model.load_state_dict(tensors, strict=False)
 
 
-def tied(own: dict[str, torch.Tensor], key: str, tensors: dict[str, torch.Tensor]) -> bool:
+def _tied(own: dict[str, torch.Tensor], key: str, tensors: dict[str, torch.Tensor]) -> bool:
     """Whether a parameter that is not in the file shares its memory with one that is."""
     return any(k in tensors and v.data_ptr() == own[key].data_ptr() and v.numel() for k, v in own.items() if k != key)
 
 
-def literal(text: str) -> Any:
+def _literal(text: str) -> Any:
     if not text:
         return True
     try:
@@ -234,5 +268,5 @@ def literal(text: str) -> Any:
         return text
 
 
-def first_line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

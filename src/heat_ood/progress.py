@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
-__all__ = ["Bars", "Report", "progress_bars"]
+__all__ = ["Bars", "Report", "progress_bars", "sample_bar"]
 
-Report = Callable[[int, int, dict[str, float]], None]
+Report: TypeAlias = Callable[[int, int, dict[str, float]], None]
 """Told (done, total, numbers) after each step."""
 
 
@@ -36,13 +47,37 @@ class Bars:
 @contextmanager
 def progress_bars(enabled: bool = True) -> Iterator[Bars]:
     """Bars on standard error while the block runs, if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[numbers]}"),
-    )
-    with Progress(*columns, console=console, disable=not (enabled and console.is_terminal)) as display:
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    with _display(enabled, *times, TextColumn("{task.fields[numbers]}")) as display:
         yield Bars(display)
+
+
+@contextmanager
+def sample_bar(enabled: bool, description: str, total: int | None, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """A bar that counts samples and says how many a second, on standard error, if that is a terminal.
+
+    It gives a function that is told how many more are done.
+
+    Args:
+        enabled: False shows none.
+        description: what is done with the samples.
+        total: how many there are; None where that is not known.
+        done: how many were done before.
+    """
+    with _display(enabled, MofNCompleteColumn(), _Speed(), TimeRemainingColumn()) as display:
+        task = display.add_task(description, total=total, completed=done)
+        yield lambda samples: display.advance(task, samples)
+
+
+def _display(enabled: bool, *columns: ProgressColumn) -> Progress:
+    console = Console(stderr=True)
+    shown = enabled and console.is_terminal
+    return Progress(TextColumn("{task.description}"), BarColumn(), *columns, console=console, disable=not shown)
+
+
+class _Speed(ProgressColumn):
+    """Samples a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f} samples/s", style="progress.data.speed")

@@ -13,7 +13,7 @@ from .errors import InputError
 
 __all__ = ["CLASSES", "METHODS", "Method", "complete", "expect", "register", "storable"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Method(NamedTuple):
@@ -31,7 +31,7 @@ CLASSES: dict[str, type[Any]] = {}
 _expected: list[Callable[[], object]] = []
 
 
-def register(name: str, summary: str, **settings: Any) -> Callable[[type[T]], type[T]]:
+def register(name: str, summary: str, **settings: Any) -> Callable[[type[_T]], type[_T]]:
     """Make a class a method: ``create(name)`` makes it, tables list it, and it can be saved.
 
     The first name that a class is given is its own, under which it is saved; further names stand for other settings.
@@ -59,10 +59,10 @@ def register(name: str, summary: str, **settings: Any) -> Callable[[type[T]], ty
         ('the first channel of avg', 'first-channel')
     """
 
-    def add(cls: type[T]) -> type[T]:
+    def add(cls: type[_T]) -> type[_T]:
         known = METHODS.get(name)
-        if known is not None and identity(known.make) != identity(cls):
-            raise InputError(f"There is a method {name!r} already, {identity(known.make)}. Choose another name.")
+        if known is not None and _identity(known.make) != _identity(cls):
+            raise InputError(f"There is a method {name!r} already, {_identity(known.make)}. Choose another name.")
         if "name" not in vars(cls):
             storable(name)(cls)
         METHODS[name] = Method(cls, summary, settings)
@@ -71,13 +71,13 @@ def register(name: str, summary: str, **settings: Any) -> Callable[[type[T]], ty
     return add
 
 
-def storable(name: str) -> Callable[[type[T]], type[T]]:
+def storable(name: str) -> Callable[[type[_T]], type[_T]]:
     """Let a class stand in saved files under a name: a part of a method, or a value among its settings."""
 
-    def add(cls: type[T]) -> type[T]:
+    def add(cls: type[_T]) -> type[_T]:
         known = CLASSES.get(name)
-        if known is not None and identity(known) != identity(cls):
-            raise InputError(f"Saved files know {name!r} as {identity(known)} already. Choose another name.")
+        if known is not None and _identity(known) != _identity(cls):
+            raise InputError(f"Saved files know {name!r} as {_identity(known)} already. Choose another name.")
         CLASSES[name] = cls
         cls.name = name  # type: ignore[attr-defined]
         return cls
@@ -85,7 +85,7 @@ def storable(name: str) -> Callable[[type[T]], type[T]]:
     return add
 
 
-def identity(cls: type[Any]) -> str:
+def _identity(cls: type[Any]) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 

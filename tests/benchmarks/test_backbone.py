@@ -16,9 +16,10 @@ from torch import nn
 from cifar_data import write_cifar, write_cifar10
 from heat_ood import Extractor
 from heat_ood.benchmarks import _training as training
+from heat_ood.benchmarks._datasets import DATASETS
 from heat_ood.benchmarks._readers import MissingData
 from heat_ood.benchmarks._training import TrainingRecipe, augment, train_backbone
-from heat_ood.benchmarks.backbone import DATASETS, RESNETS, build_backbone
+from heat_ood.benchmarks.backbone import RESNETS, build_backbone
 from heat_ood.errors import FormatError, InputError
 from heat_ood.images import Preprocessing
 from heat_ood.models import load_model
@@ -60,7 +61,6 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("name", "dataset"), [*((name, "cifar10") for name in RESNETS), ("resnet34", "cifar100")])
 def test_the_stem_is_for_small_images(name: str, dataset: str) -> None:
-    pytest.importorskip("timm")
     model: Any = load_model(f"heat_ood.benchmarks.backbone:{name}_{dataset}")
     assert (model.conv1.kernel_size, model.conv1.stride) == ((3, 3), (1, 1))
     assert isinstance(model.maxpool, nn.Identity)
@@ -72,7 +72,6 @@ def test_the_stem_is_for_small_images(name: str, dataset: str) -> None:
 
 
 def test_the_extractor_finds_the_head_of_the_papers_network() -> None:
-    pytest.importorskip("timm")
     features = Extractor(build_backbone("resnet34", 10).eval())(torch.rand(2, 3, 32, 32))
     assert features.avg is not None
     assert features.std is not None
@@ -267,7 +266,6 @@ def test_the_schedule_is_a_cosine(data: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_real_network_trains(data: Path) -> None:
-    pytest.importorskip("timm")
     few = data / "few"
     write_cifar10(few, a_batch=2, tests=4)
     trained = train_backbone(few, "out", TrainingRecipe(model="timm:resnet18", epochs=1, batch_size=5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import pickle
 import sys
@@ -302,7 +303,7 @@ def test_npz(tmp_path: Path) -> None:
 
 
 def write_lmdb(folder: Path, entries: dict[bytes, bytes]) -> None:
-    lmdb = pytest.importorskip("lmdb")
+    lmdb = importlib.import_module("lmdb")
     folder.mkdir(parents=True)
     with lmdb.open(str(folder), map_size=1 << 20) as environment, environment.begin(write=True) as transaction:
         for key, value in entries.items():

@@ -18,9 +18,9 @@ from torch import nn
 from cifar_data import write_cifar10
 from heat_ood import Extractor, methods
 from heat_ood.benchmarks import digits
+from heat_ood.benchmarks._datasets import DATASETS
 from heat_ood.benchmarks._readers import READERS, MissingData, SetSpec, open_set
 from heat_ood.benchmarks._suites import Backbone, Contrast, suite, suites
-from heat_ood.benchmarks.backbone import DATASETS
 from heat_ood.errors import InputError
 from heat_ood.features._distortions import CONTRAST
 from heat_ood.heat._choice import earlier_layers
@@ -68,7 +68,7 @@ path = "others"
 """
 
 
-SUITES = Path(__file__).parents[2] / "benchmarks" / "suites"
+SUITES = Path(__file__).parents[2] / "suites"
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_the_variants_of_imagenet() -> None:
 
 @pytest.mark.parametrize("name", ["imagenet", "imagenet-vit", "openood-v1.5-imagenet"])
 def test_timm_has_the_backbone_and_asks_for_the_same_images(name: str) -> None:
-    timm = pytest.importorskip("timm")
+    timm = importlib.import_module("timm")
     backbone = suite(name).backbone
     config = timm.get_pretrained_cfg(backbone.model.removeprefix("timm:"))
     assert backbone.pretrained

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 from cli_data import EXTRACT, Run, features
 from heat_ood import HEAT, Energy, Features, Residual, __version__, methods
 from heat_ood.cli import app
+from heat_ood.cli._registry import COMMANDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual:RuntimeWarning")
 SOURCE = Path(__file__).parents[2] / "src"
-COMMANDS = ("demo", "extract", "fit", "calibrate", "score", "evaluate", "info", "methods")
 
 
 # Help, version, usage
@@ -176,9 +176,13 @@ def test_a_name_with_brackets_is_shown_as_it_is(run: Run, stores: Path) -> None:
 def start(*arguments: Any) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "heat_ood.cli", *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    )
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job and its children ignore it
+    try:
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -27,6 +27,13 @@ def test_extract_from_class_folders(run: Run, pictures: Path) -> None:
     assert record["classes"] == ["ant", "bee", "cat"]
 
 
+def test_the_record_beside_a_store_is_that_of_earlier_versions(run: Run, pictures: Path) -> None:
+    run(*EXTRACT, "--images", pictures, "--out", "f")
+    text = Path("f.json").read_text(encoding="utf-8")
+    assert text.startswith('{\n "format": "heat-ood images",\n "version": 1,\n "model": "tiny_model_of_cli:small",\n')
+    assert not list(Path().rglob("*.part"))
+
+
 def test_extract_shows_a_table_and_what_it_does_to_images(run: Run, pictures: Path) -> None:
     result = run(*EXTRACT, "--images", pictures, "--out", "f", "--mean", "0.5,0.5,0.5", "--std", "0.2,0.2,0.2")
     assert "avg 8, logits 3, std 8" in result.stdout

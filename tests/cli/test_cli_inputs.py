@@ -204,7 +204,7 @@ def test_an_ensemble_of_weights(run: Run, pictures: Path, others: Path, weights:
     rows = run("score", "d", others, *models, "--fpr", 0.2, "--json")["rows"]
     ensemble = Ensemble("softmax").attach(*map(small, range(3))).fit(tensor_of(pictures))
     assert [row["score"] for row in rows] == pytest.approx(ensemble.score(tensor_of(others)).tolist(), rel=1e-4)
-    assert ensemble.members == Ensemble.load("d").members
+    assert ensemble.members_ == Ensemble.load("d").members_
     run("evaluate", "d", "--id", pictures, "--ood", f"others={others}", *models)
     fewer = run("score", "d", others, *models[:-2], "--fpr", 0.2, code=1)
     assert "fitted with 3 models, not 2" in fewer.stderr

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heat_ood import Energy, methods
-from heat_ood.cli._app import app
+from heat_ood.cli import app
 from method_data import BEYOND, samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")  # a short training may be in vain

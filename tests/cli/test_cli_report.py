@@ -6,7 +6,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from heat_ood.cli._app import app
+from heat_ood.cli import app
 from heat_ood.report import report
 from results_data import rich, small
 
@@ -40,7 +40,7 @@ def test_several_files_and_folders_are_compared(tmp_path):
     ("name", "content", "code", "message"),
     [
         ("gone.json", None, 1, "gone.json"),
-        ("odd.json", "{}", 1, "odd.json cannot be read. These are not results"),
+        ("odd.json", "{}", 1, "odd.json is not of the format"),
         ("fine.json", small().to_json(), 2, "should end in .html"),
     ],
 )

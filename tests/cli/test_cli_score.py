@@ -43,6 +43,21 @@ def test_score_as_json_csv_and_a_table(run: Run, detector: Path) -> None:
     assert "at a false-alarm rate of 0.05" in text
 
 
+def test_a_csv_file_is_written_whole_or_not_at_all(run: Run, detector: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("score", detector, "far", "--csv", "new/folder/out.csv")
+    run(*command)
+    before = Path("new/folder/out.csv").read_bytes()
+    assert len(before.splitlines()) == 121
+
+    def broken(self: csv.DictWriter[str], rows: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(csv.DictWriter, "writerows", broken)
+    assert "No space left" in run(*command, code=1).stderr
+    assert Path("new/folder/out.csv").read_bytes() == before
+    assert [file.name for file in Path("new/folder").iterdir()] == ["out.csv"]
+
+
 def test_score_before_calibration_gives_scores_alone(run: Run, stores: Path) -> None:
     HEAT(residual=None).fit(Features.open("train")).save("d")
     result = run("score", "d", "test", "--json")

@@ -114,25 +114,29 @@ def test_predict_is_exactly_p_value_at_most_fpr(fpr: float, per_class: bool) -> 
 @pytest.mark.parametrize("n", range(1, 60))
 def test_the_finest_false_alarm_rate_is_reached(n: int) -> None:
     calibration = Calibration(torch.arange(float(n)))
-    if n > 1:
-        calibration.check(1 / (n + 1))
+    calibration.check(1 / (n + 1))
     assert (calibration.p_value(torch.tensor([n + 1.0])) <= 1 / (n + 1)).all()
 
 
-@pytest.mark.parametrize("fpr", [*(1 / k for k in range(2, 120)), 0.07, 0.015, 1e-6, 0.999])
+@pytest.mark.parametrize("fpr", [*(1 / k for k in range(3, 120)), 0.07, 0.015, 1e-6, math.nextafter(0.5, 0)])
 def test_too_fine_a_rate_says_how_many_samples_it_takes(fpr: float) -> None:
     needed = next(n for n in range(math.ceil(1 / fpr) - 3, math.ceil(1 / fpr) + 3) if n >= 0 and fpr >= 1 / (n + 1))
-    if needed < 2:
-        return
     with pytest.raises(InputError, match=r"needs at least ([\d,]+) calibration samples; there are 1 in all") as error:
         Calibration(torch.zeros(1)).check(fpr)
-    assert int(re.search(r"at least ([\d,]+)", str(error.value))[1].replace(",", "")) == needed
+    assert int(re.search(r"at least ([\d,]+)", str(error.value))[1].replace(",", "")) == needed > 1
+
+
+@pytest.mark.parametrize("fpr", [1 / 2, math.nextafter(0.5, 1), 0.999])
+def test_one_sample_will_do_for_a_half_and_more(fpr: float) -> None:
+    calibration = Calibration(torch.zeros(1))
+    calibration.check(fpr)
+    assert (calibration.p_value(torch.tensor([1.0, 0.0])) <= fpr).tolist() == [True, False]
 
 
 def test_the_smallest_class_counts() -> None:
     calibration = Calibration(torch.zeros(30), torch.tensor([0] * 25 + [1] * 5), 2)
     calibration.check(1 / 6)
-    with pytest.raises(InputError, match=r"19 .* there are 5 in the smallest predicted class.* fpr >= 1/6"):
+    with pytest.raises(InputError, match=r"19 .* there are 5 in the smallest predicted class.* fpr.* at least 1/6"):
         calibration.check(0.05)
 
 

@@ -209,7 +209,7 @@ def test_save_and_load(tmp_path: Path, known: bool) -> None:
     assert torch.equal(loaded.p_value(parts), ensemble.p_value(parts))
     assert loaded.settings == {"kind": "softmax"}
     assert repr(loaded) == "Ensemble(kind='softmax')  # fitted, calibrated"
-    assert loaded.members == ensemble.members
+    assert loaded.members_ == ensemble.members_
     with pytest.raises(InputError, match="fitted with 2 models, not 3"):
         loaded.attach(*models, network(2))
     if known:

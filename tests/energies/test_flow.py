@@ -88,7 +88,7 @@ def test_training_straightens_what_is_bent() -> None:
     flow = quick().fit(train)
     gaussian = create("gmm", normalise=False).fit(train)
     assert flow.score(test).mean() < gaussian.score(test).mean() - 0.2
-    assert min(e["held_out"] for e in flow.log) < flow.log[0]["held_out"]
+    assert min(e["held_out"] for e in flow.log_) < flow.log_[0]["held_out"]
 
 
 def test_where_nothing_is_gained_the_gaussian_stays() -> None:
@@ -117,7 +117,7 @@ def test_save_and_load(columns: tuple[str, ...], tmp_path: Path) -> None:
     assert torch.equal(again.p_value(features), flow.p_value(features))
     assert torch.equal(again.score(features), flow.score(features))
     assert repr(again) == repr(flow)
-    assert again.log == flow.log
+    assert again.log_ == flow.log_
 
 
 @pytest.mark.parametrize("name", ["couplings", "hidden", "epochs", "batch", "lr"])

@@ -22,17 +22,16 @@ from heat_ood.features import Features
 
 
 @pytest.mark.parametrize("frequencies", [False, True])
-@pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize(
-    ("n", "d", "classes", "shrinkage"), [(300, 6, 4, 0.0), (300, 6, 4, 0.3), (80, 1, 3, 0.0), (50, 5, 1, 0.1)]
+    ("n", "d", "classes", "shrinkage", "normalise"),
+    [
+        *((300, 6, 4, 0.0, False), (300, 6, 4, 0.3, False), (80, 1, 3, 0.0, False), (50, 5, 1, 0.1, False)),
+        *((300, 6, 4, 1e-3, True), (300, 6, 4, 0.3, True), (50, 5, 1, 0.1, True)),  # one channel would be a sign
+    ],
 )
 def test_energy_is_the_negative_log_density(
     n: int, d: int, classes: int, shrinkage: float, normalise: bool, frequencies: bool
 ) -> None:
-    if normalise and d == 1:
-        pytest.skip("one channel on the unit sphere is a sign")
-    if normalise and shrinkage == 0:
-        shrinkage = 1e-3
     train, test = cloud(n, d, classes), cloud(40, d, classes, seed=1)
     gmm = GaussianMixture(normalise=normalise, shrinkage=shrinkage, frequencies=frequencies).fit(train)
     expected = -reference(train, normalise, shrinkage, frequencies).log_prob(gmm.space(test))
@@ -131,11 +130,9 @@ def test_batch_size_and_order_do_not_matter(size: int) -> None:
 # Shapes that bite
 
 
-@pytest.mark.parametrize("normalise", [False, True])
-@pytest.mark.parametrize("constant", [0.0, 3.0])
+@pytest.mark.parametrize(("constant", "normalise"), [(0.0, False), (0.0, True), (3.0, False)])
 def test_dead_channels_are_dropped(constant: float, normalise: bool) -> None:
-    if normalise and constant:
-        pytest.skip("on the sphere a constant channel varies")
+    """On the sphere a constant channel varies, unless it is zero."""
     train, test = cloud(), cloud(50, seed=1)
 
     def with_dead(f: Features) -> Features:

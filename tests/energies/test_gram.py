@@ -232,7 +232,7 @@ def test_a_dead_channel_that_wakes_up_counts() -> None:
     before = gram.score(x).max()
     model.two[0].bias.data[2] = 1
     other = Gram("two").attach(model)
-    other.widths = gram.widths
+    other.widths_ = gram.widths_
     for name, buffer in gram.named_buffers():
         setattr(other, name, buffer)
     assert other.score(x).min() > 1e3 * before.clamp(min=1)
@@ -252,7 +252,7 @@ def test_stages_are_the_default_and_names_do_as_well() -> None:
     model = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
     x = torch.rand(30, 3, 16, 16)
     stages = Gram().attach(model).fit(x)
-    assert stages.widths == {"1": 6, "2": 8}, "the first is a stem"
+    assert stages.widths_ == {"1": 6, "2": 8}, "the first is a stem"
     named = Gram(("1", "2")).attach(Extractor(model)).fit(x)
     assert torch.equal(stages.score(x), named.score(x))
 
@@ -390,8 +390,8 @@ def test_save_and_load(tmp_path: Path) -> None:
         lambda g: setattr(g, "floor", -g.floor),
         lambda g: setattr(g, "scale", g.scale.repeat(2)),
         lambda g: setattr(g, "high", g.high.float()),
-        lambda g: setattr(g, "widths", {"one": 5}),
-        lambda g: setattr(g, "widths", {}),
+        lambda g: setattr(g, "widths_", {"one": 5}),
+        lambda g: setattr(g, "widths_", {}),
         lambda g: setattr(g, "powers", 3),
     ],
 )

@@ -192,22 +192,24 @@ def test_a_killed_save_leaves_the_old_or_the_new(
     old = None if first else outcome(Energy.load(folder))
     energy = fitted(GaussianMixture())
     written: list[Path] = []
-    replace = storage.replace
+    write = storage.write
 
-    def killed(file: Path, content: bytes) -> None:
+    def killed(file: Path, content: str | bytes, *, durable: bool) -> None:
+        assert durable
         written.append(file)
         manifest = file.name == "detector.json"
         if stage == "before the tensors" or (stage == "between" and manifest):
             raise KeyboardInterrupt
         if (stage == "in the tensors" and not manifest) or (stage == "in the manifest" and manifest):
-            file.with_name(file.name + ".part").write_bytes(content[:100])
+            data = content.encode() if isinstance(content, str) else content
+            file.with_name(file.name + ".part").write_bytes(data[:100])
             raise KeyboardInterrupt
-        replace(file, content)
+        write(file, content, durable=durable)
         if stage == "before clean-up" and manifest:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "replace", killed)
+        patch.setattr(storage, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             energy.save(folder)
     if stage == "before clean-up":
@@ -230,5 +232,5 @@ def test_a_file_is_replaced_whole(copy: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(os, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        storage.replace(copy / "detector.json", b"{}")
+        fitted(GaussianMixture()).save(copy)
     assert outcome(Energy.load(copy)) == old

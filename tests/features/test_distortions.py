@@ -97,7 +97,7 @@ def test_kinds_take_turns(kinds: tuple[str, ...], n: int) -> None:
 
 def test_each_image_is_distorted_by_the_kind_that_is_told() -> None:
     images = pictures((9, 3, 8, 8))
-    distorted, kind = distort(images, ("invert", "rotate", "contrast"), torch.Generator().manual_seed(1))
+    distorted, kind = distort(images, ("invert", "rotate", "tone"), torch.Generator().manual_seed(1))
     inverted, mean = 2 * images.mean((0, 2, 3), keepdim=True) - images, (2, 3)
     torch.testing.assert_close(distorted[kind == 0], inverted[kind == 0])
     assert torch.equal(distorted[kind == 1].flatten(2).sort().values, images[kind == 1].flatten(2).sort().values)
@@ -301,9 +301,9 @@ def test_a_channel_that_never_varies_does_not_blow_up_the_others(dtype: torch.dt
     assert apply("colour", torch.zeros(2, 3, 4, 4, dtype=dtype)).abs().max() < 1e-6
 
 
-def test_contrast_keeps_the_mean_and_scales_the_rest() -> None:
+def test_tone_keeps_the_mean_and_scales_the_rest() -> None:
     images = pictures((200, 3, 8, 8)) + 2
-    changed = apply("contrast", images)
+    changed = apply("tone", images)
     mean = images.mean((2, 3), keepdim=True)
     torch.testing.assert_close(changed.mean((2, 3), keepdim=True), mean)
     factor = changed.std((2, 3), keepdim=True) / images.std((2, 3), keepdim=True)
@@ -317,7 +317,7 @@ def test_contrast_keeps_the_mean_and_scales_the_rest() -> None:
     assert factor[~low].max() <= 4
 
 
-@pytest.mark.parametrize("kind", ["zoom", "warp", "phase", "rotate", "jigsaw-4", "contrast"])
+@pytest.mark.parametrize("kind", ["zoom", "warp", "phase", "rotate", "jigsaw-4", "tone"])
 def test_what_moves_pixels_keeps_a_constant(kind: str) -> None:
     constant = torch.full((4, 3, 9, 12), -0.7, dtype=torch.float64)
     torch.testing.assert_close(apply(kind, constant), constant)
@@ -369,3 +369,11 @@ def test_phases_are_spread_evenly() -> None:
     images = pictures((40, 1, 16, 16))
     turn = torch.fft.fft2(apply("phase", images)) / torch.fft.fft2(images)
     assert turn[:, 0, 1:8, 1:8].mean().abs() < 0.1
+
+
+def test_the_old_name_of_a_kind_still_works_and_says_the_new_one() -> None:
+    images = torch.rand(4, 3, 8, 8)
+    with pytest.warns(DeprecationWarning, match=r"'contrast' is called 'tone'"):
+        old, _ = distort(images, ("contrast",), torch.Generator().manual_seed(0))
+    new, _ = distort(images, ("tone",), torch.Generator().manual_seed(0))
+    assert torch.equal(old, new)

@@ -174,3 +174,12 @@ def test_among_some_classes_head_logits_and_labels_are_those_of_these_alone() ->
         with pytest.raises(InputError, match="none of the classes"):
             whole.among(kept)
     assert Features(avg=z, labels=y).among(torch.arange(4)).labels.tolist() == y.tolist()
+
+
+def test_unchecked_features_are_the_tensors_themselves():
+    z, s = torch.rand(3, 4), torch.rand(3, 5)
+    features = Features.unchecked({"avg": z, "std@layer3": s})
+    assert features.avg is z
+    assert features.layers["layer3"].std is s
+    assert features.available == {"avg", "std@layer3"}
+    assert len(features) == 3

@@ -82,3 +82,25 @@ def test_no_gradient_no_change_even_when_forward_raises(model, extractor, detect
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert not any(m._forward_hooks for m in model.modules())
     assert all(p.requires_grad for p in model.parameters())
+
+
+def test_neither_head_nor_logits_are_made_again(model, extractor, detector, monkeypatch):
+    guard = extractor.guard(calibrated(detector, extractor))
+    x = torch.rand(4, 3, 8, 8)
+    expected = guard(x)
+    _, features = extractor.read(x)
+    assert features.head.weight.data_ptr() == model[-1].weight.data_ptr(), "the model's own, not a copy"
+
+    def refuse(*_):
+        raise AssertionError("the logits are there already")
+
+    monkeypatch.setattr("heat_ood.features._features.Head.__call__", refuse)
+    assert all(torch.equal(a, b) for a, b in zip(guard(x), expected, strict=True))
+
+
+def test_half_precision_scores_as_stored_features_do(model, detector):
+    """The model's own logits are rounded; what a detector reads is the head's product in full precision."""
+    extractor = Extractor(model, autocast=torch.bfloat16)
+    detector.fingerprint = extractor.compute_fingerprint()
+    x = torch.rand(4, 3, 8, 8)
+    torch.testing.assert_close(extractor.guard(detector)(x).score, detector.score(extractor(x)))

@@ -240,7 +240,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
         assert server.stdout.readline() == "done\n"
         while kills < 20 or (read_manifest(path).count == 0 and kills < 200):  # a busy machine may not get to a batch
             child = start(path, 0.005)
-            time.sleep(chance.uniform(0.0, 0.08))
+            time.sleep(chance.uniform(0.0, 0.08) * (1 + kills // 20))
             os.kill(child, signal.SIGKILL)
             assert server.stdout.readline() == "done\n"
             with pytest.raises(FormatError):

@@ -121,15 +121,16 @@ def test_unfinished_is_never_taken_for_finished(tmp_path: Path) -> None:
     assert len(open_store(tmp_path)) == 6
 
 
+@pytest.mark.parametrize("left", ["manifest.json.part", "manifest.json.tmp"])  # the second is of version 0.1
 @pytest.mark.parametrize("tail", [b"", b"x", b"y" * 1000])
-def test_writer_cuts_off_what_the_manifest_does_not_know(tmp_path: Path, tail: bytes) -> None:
+def test_writer_cuts_off_what_the_manifest_does_not_know(tmp_path: Path, tail: bytes, left: str) -> None:
     features = some(6)
     with Writer(tmp_path / "a") as writer:
         writer.append(features[:4])
     for file in (tmp_path / "a").glob("[a-z]*.npy"):
         if not file.name.startswith("head"):
             file.write_bytes(file.read_bytes() + tail)
-    (tmp_path / "a" / "manifest.json.tmp").write_text("{half a mani")
+    (tmp_path / "a" / left).write_text("{half a mani")
     with Writer(tmp_path / "a") as writer:
         assert writer.manifest.count == 4
         assert writer.labels().tolist() == [0, 1, 0, 1]
@@ -142,6 +143,19 @@ def test_writer_cuts_off_what_the_manifest_does_not_know(tmp_path: Path, tail: b
     files = sorted(p.name for p in (tmp_path / "b").iterdir())
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == files
     assert all((tmp_path / "a" / f).read_bytes() == (tmp_path / "b" / f).read_bytes() for f in files)
+
+
+@pytest.mark.parametrize("left", ["manifest.json.part", "manifest.json.tmp"])
+def test_what_a_kill_left_of_a_manifest_is_not_in_the_way(tmp_path: Path, left: str) -> None:
+    features = some()
+    features.save(tmp_path / "s")
+    (tmp_path / "s" / left).write_text("{half a mani")
+    assert same(open_store(tmp_path / "s"), features)
+    features.save(tmp_path / "s")
+    (tmp_path / "s" / left).write_text("{half a mani")
+    with Writer(tmp_path / "s", overwrite=True) as writer:
+        assert not writer.manifest.count
+    assert [file.name for file in (tmp_path / "s").iterdir()] == ["manifest.json"]
 
 
 def test_writer_refuses_another_model_and_other_columns(tmp_path: Path) -> None:

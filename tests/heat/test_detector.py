@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,31 @@ def test_contrast_teaches_the_residual() -> None:
 def test_contrast_that_cannot_be_used(contrast: Any, text: str) -> None:
     with pytest.raises(InputError, match=text):
         HEAT(("gmm",), residual=QUICK).fit(data(), contrast, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "get"),
+    [
+        ("used", "priors_", lambda heat: heat.used),
+        ("shares", "weights_", lambda heat: heat.shares),
+        ("hybrids", "hybrids_", lambda heat: heat.hybrids()),
+        ("corrected", "residuals_", lambda heat: dict.fromkeys(THREE, heat.corrected)),
+    ],
+)
+def test_old_names_still_work_and_say_the_new_ones(old: str, new: str, get: Callable[[HEAT], Any]) -> None:
+    heat = HEAT(THREE, weights=(1.0, 2.0, 3.0), residual=QUICK).fit(data(), progress=False)
+    with pytest.warns(DeprecationWarning, match=rf"HEAT\.{old}.* is called HEAT\.{new}"):
+        value = get(heat)
+    assert value == getattr(heat, new)
+
+
+def test_what_is_learned_is_one_value_and_the_arguments_stay() -> None:
+    heat = HEAT(THREE, residual=QUICK)
+    assert (heat.priors_, heat.weights_, heat.residuals_) == ((), None, {})
+    heat.fit(data(), progress=False)
+    assert heat.priors == THREE
+    assert heat.priors_ == heat.choice_.priors == THREE
+    assert heat.residuals_ == dict.fromkeys(THREE, QUICK)
+    before = heat.choice_
+    assert heat.choose(data()) == before, "to choose changes nothing"
+    assert heat.choice_ is before

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import sys
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from heat_ood import Energy, Features, Residual, create, methods
+from heat_ood import Energy, Features, Prior, Residual, create, methods
+from heat_ood.energies import InputEnergy, create_prior
+from heat_ood.registry import METHODS
 
 __all__ = ["BEYOND", "CASES", "PRIORS", "QUICK", "REFUSED", "Case", "fitted", "network", "samples"]
 
-BEYOND = ("odin", "gram", "ensemble")
-"""Methods that read more than features."""
 QUICK = Residual(epochs=2, hidden=8, depth=3, batch=64)
-SETTINGS: dict[str, dict[str, Any]] = {
-    "heat": {"residual": QUICK},
-    "ebm": {"residual": QUICK},
-    "residual-flow": {"couplings": 2, "hidden": 8, "epochs": 1},
-    "knn": {"k": 5},
-    "gram": {"powers": 3, "layers": ("0",)},
-}
-PRIORS = (
-    *("gmm", "gmm-std", "gmm-joint", "energy", "dice", "react", "scale", "gen", "vim", "knn", "relative-gmm"),
-    *("relative-gmm-joint", "ebm"),
-)
-"""Methods that a residual can correct, at the least."""
-REFUSED = ("msp", "max-logit", "mahalanobis", "ssd", "kl-matching", "openmax", "gradnorm", "fdbd", "nnguide", *BEYOND)
-"""Methods that cannot be corrected, and say why."""
+SMALL = {"residual": QUICK, "couplings": 2, "hidden": 8, "epochs": 1, "k": 5, "powers": 3, "alpha": 3, "layers": ("0",)}
+"""Settings for little data and little time, by the name of the argument; a method takes those that it has."""
+
+
+def import_examples() -> None:
+    """The examples that add a method: importing one registers it, and the tests then find it as any other."""
+    for file in sorted((Path(__file__).parents[2] / "examples").glob("*.py")):
+        if "\n@register(" in file.read_text(encoding="utf-8") and file.stem not in sys.modules:
+            spec = importlib.util.spec_from_file_location(file.stem, file)
+            assert spec is not None
+            assert spec.loader is not None
+            sys.modules[file.stem] = module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+
+
+import_examples()
+CASES = tuple(methods())
+"""All methods, by their names."""
+BEYOND = tuple(name for name in CASES if issubclass(METHODS[name].make, InputEnergy))
+"""Methods that read more than features."""
+PRIORS = tuple(name for name in CASES if isinstance(create_prior(name), Prior))
+"""Methods that a residual can correct."""
+REFUSED = tuple(name for name in CASES if name not in (*PRIORS, "heat"))
+"""Methods that cannot be corrected, and say why; HEAT is corrected already."""
 D, CLASSES, SILENT = 12, 4, 3
 
 
@@ -80,7 +94,9 @@ class Case:
         return self.name in BEYOND
 
     def create(self, **changes: Any) -> Energy:
-        return create(self.name, **{**SETTINGS.get(self.name.partition("@")[0], {}), **changes})
+        parameters = inspect.signature(METHODS[self.name.partition("@")[0]].make).parameters
+        small = {name: value for name, value in SMALL.items() if name in parameters}
+        return create(self.name, **{**small, **changes})
 
     def data(self, n: int = 240, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
         return images(n, seed, dtype) if self.name in BEYOND else samples(n, seed, dtype)
@@ -88,7 +104,7 @@ class Case:
     def attach(self, energy: Any, dtype: torch.dtype = torch.float32) -> Any:
         if self.name not in BEYOND:
             return energy
-        models = [network(seed, dtype) for seed in range(3 if self.name == "ensemble" else 1)]
+        models = [network(seed, dtype) for seed in range(3 if energy.reads == ("models",) else 1)]
         return energy.attach(*models)
 
     def fitted(self, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
@@ -99,6 +115,3 @@ class Case:
 
 def fitted(name: str, dtype: torch.dtype = torch.float32) -> Any:
     return Case(name).fitted(dtype)
-
-
-CASES = tuple(methods())

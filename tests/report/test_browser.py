@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from heat_ood.report import write_report
 from results_data import gallery, lines, rich, without
 
-CHROMIUM, DRIVER = (shutil.which("chromium") or shutil.which("google-chrome")), shutil.which("chromedriver")
-selenium = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install selenium")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="no browser: apt-get install -y chromium chromium-driver"
-)
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--hide-scrollbars", "--disable-dev-shm-usage"),
@@ -27,15 +25,13 @@ FLAGS = (
 class Browser:
     """A browser with one report open; its size, colours and script can be set."""
 
-    def __init__(self, profile: Path) -> None:
-        from selenium.webdriver.chrome.service import Service
-
-        options = selenium.ChromeOptions()
-        options.binary_location = CHROMIUM
+    def __init__(self, binary: str, driver: str, profile: Path) -> None:
+        options = webdriver.ChromeOptions()
+        options.binary_location = binary
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = selenium.Chrome(options=options, service=Service(DRIVER))
+        self.driver = webdriver.Chrome(options=options, service=Service(driver))
 
     def open(self, page: Path, width: int = 1280, dark: bool = False, script: bool = True, media: str = "") -> None:
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -60,8 +56,8 @@ class Browser:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    found = Browser(tmp_path_factory.mktemp("profile"))
+def browser(chromium: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    found = Browser(*chromium, tmp_path_factory.mktemp("profile"))
     yield found
     found.driver.quit()
 
@@ -100,8 +96,6 @@ def test_a_wide_table_scrolls_in_its_own_box(browser: Browser, pages: dict[str, 
 
 
 def test_a_click_sorts_and_another_turns_it_round(browser: Browser, pages: dict[str, Path]) -> None:
-    from selenium.webdriver.common.by import By
-
     browser.open(pages["one"])
     start = browser.names()
     assert start == ["HEAT", "plain composition", "knn", "gmm", "msp", "HEAT (paper)"]
@@ -120,9 +114,6 @@ def test_a_click_sorts_and_another_turns_it_round(browser: Browser, pages: dict[
 
 
 def test_the_keyboard_sorts_too(browser: Browser, pages: dict[str, Path]) -> None:
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-
     browser.open(pages["one"])
     button = browser.driver.find_element(By.CSS_SELECTOR, ".pane:not([hidden]) th:nth-child(3) button")
     before = browser.names()
@@ -133,9 +124,6 @@ def test_the_keyboard_sorts_too(browser: Browser, pages: dict[str, Path]) -> Non
 
 
 def test_tabs_show_one_pane_by_click_and_by_arrow(browser: Browser, pages: dict[str, Path]) -> None:
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-
     browser.open(pages["one"])
     shown = (
         "[...document.querySelectorAll('.switch')].map(s => s.querySelectorAll(':scope > .pane:not([hidden])').length)"

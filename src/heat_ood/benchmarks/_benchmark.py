@@ -30,7 +30,7 @@ from ._prepare import Prepared, prepare, prepare_stored
 from ._runner import Report, entries, run_jobs
 from ._suites import Suite
 
-__all__ = ["ALL_EXPERIMENTS", "CACHE", "run_benchmark"]
+__all__ = ["ALL_EXPERIMENTS", "CACHE", "machine", "run_benchmark"]
 
 ALL_EXPERIMENTS = (*EXPERIMENTS, "cost", "qualitative")
 CACHE = "~/.cache/heat-ood"
@@ -185,6 +185,7 @@ def installed() -> dict[str, str]:
 
 
 def machine() -> str:
+    """The processor's name, without which no time means anything."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.exists() else []
     return next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())

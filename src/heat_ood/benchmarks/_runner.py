@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import zipfile
@@ -19,6 +18,7 @@ from .. import __version__
 from ..energies import Calibration
 from ..evaluation import evaluate_scores
 from ..features import Features
+from ..files import replacing
 from ..residual import Residual
 from ..results import Curve, Entry, Run
 from ._jobs import Data, Job, Scored
@@ -49,7 +49,6 @@ def run_jobs(
         file = folder / identity / f"{slug(job)}-{seed}.npz"
         scored, seconds = read(file), None
         if scored is None:
-            file.parent.mkdir(parents=True, exist_ok=True)
             checkpoint = file.with_suffix(".checkpoint")
             scored = job.run(data, seed, checkpoint)
             seconds = scored.fit_seconds + scored.score_seconds * sum(map(len, data.scored.values()))
@@ -72,7 +71,7 @@ def entries_of(job: Job, found: Mapping[int, Scored]) -> list[Entry]:
     for line in job.lines:
         runs = tuple(run_of(seed, scored, line.name) for seed, scored in found.items() if line.name in scored.scores)
         if runs:
-            settings = {key: plain(value) for key, value in job.settings.items()}
+            settings = {key: shown(value) for key, value in job.settings.items()}
             rows.append(Entry(line.name, line.kind, runs, settings, line.series, line.x))
     return rows
 
@@ -135,10 +134,8 @@ def write(file: Path, scored: Scored) -> None:
         f"{i}/{key}": values for i, name in enumerate(names) for key, values in scored.scores[name].items()
     }
     about = {"names": names, "fit": scored.fit_seconds, "score": scored.score_seconds, "notes": list(scored.notes)}
-    part = file.with_suffix(".part")
-    with open(part, "wb") as out:
+    with replacing(file) as part, open(part, "wb") as out:
         np.savez(out, about=np.frombuffer(json.dumps(about).encode(), dtype=np.uint8), **arrays)
-    os.replace(part, file)
 
 
 def read(file: Path) -> Scored | None:
@@ -156,6 +153,6 @@ def read(file: Path) -> Scored | None:
         return None
 
 
-def plain(value: Any) -> Any:
-    """A setting as it can stand in JSON."""
+def shown(value: Any) -> Any:
+    """A setting as a reader of the results sees it: numbers and text as they are, all else as its short text."""
     return value if isinstance(value, str | int | float | bool | None) else repr(value)

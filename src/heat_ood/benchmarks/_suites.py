@@ -25,7 +25,7 @@ from ._strict import Table, read_toml
 __all__ = ["Backbone", "Contrast", "InDistribution", "Suite", "Variant", "suite", "suites"]
 
 FOLDER = Path(__file__).parent / "suites"
-OWN = "benchmarks/suites"
+OWN = "suites"
 """Where suites of one's own are found by name, below the current folder; HEAT_OOD_SUITES names another place."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 RESERVED = ("id", "train", "contrast", "calibration", "test")

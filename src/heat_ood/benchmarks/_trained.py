@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,14 @@ from torch import nn
 
 from .. import __version__
 from ..errors import FormatError, InputError
+from ..files import Format, replacing, write
 from ..models import load_model
 
 __all__ = ["Trained", "finish", "finished"]
 
-FORMAT, VERSION = "heat-ood/backbone", 1
+FORMAT = Format("heat-ood/backbone", 1)
 WEIGHTS, FACTS = "model.safetensors", "backbone.json"
+ANEW = "Delete it to train this backbone anew."
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,12 @@ def finished(folder: Path, identity: dict[str, Any]) -> Trained | None:
     file = folder / FACTS
     if not file.exists():
         return None
+    facts = FORMAT.read(file, ANEW, ANEW)
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
         made = {"recipe": facts["recipe"], "data": facts["data"]}
         known = Trained(folder, facts["model"], facts["accuracy"], tuple(facts["losses"]), facts)
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{file} is damaged, or of another kind. Delete it to train this backbone anew.") from error
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"{file} is damaged ({error!r}). {ANEW}") from error
     if made != identity or not known.weights.is_file():
         raise InputError(f"{folder} holds a backbone of another recipe or other data. Name another folder.")
     return known
@@ -59,14 +60,11 @@ def finished(folder: Path, identity: dict[str, Any]) -> Trained | None:
 
 def finish(folder: Path, model: nn.Module, loads_as: str, found: dict[str, Any]) -> Trained:
     """Write the weights, see that they load again, then write the facts."""
-    part = folder / f"{WEIGHTS}.part"
-    save_file({key: value.detach().cpu().clone().contiguous() for key, value in model.state_dict().items()}, part)
-    os.replace(part, folder / WEIGHTS)
+    with replacing(folder / WEIGHTS) as part:
+        save_file({key: value.detach().cpu().clone().contiguous() for key, value in model.state_dict().items()}, part)
     load_model(loads_as, folder / WEIGHTS)
-    facts = {"format": FORMAT, "version": VERSION, "model": loads_as, **found, "versions": versions(loads_as)}
-    part = folder / f"{FACTS}.part"
-    part.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, folder / FACTS)
+    facts = FORMAT.stamp({"model": loads_as, **found, "versions": versions(loads_as)})
+    write(folder / FACTS, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     return Trained(folder, loads_as, facts["accuracy"], tuple(facts["losses"]), facts)
 
 

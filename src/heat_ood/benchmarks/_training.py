@@ -16,12 +16,13 @@ from torch.nn import functional as F
 
 from ..errors import FormatError, InputError
 from ..images import ImageSet
-from ..models import from_function
+from ..models import new_model
 from ..progress import progress_bars
 from ..residual import Checkpoint
+from ._datasets import DATASETS, Dataset
 from ._readers import SetSpec, open_set
 from ._trained import Trained, finish, finished
-from .backbone import DATASETS, RESNETS, Dataset, build_backbone
+from .backbone import RESNETS, build_backbone
 
 __all__ = ["TrainingRecipe", "augment", "train_backbone"]
 
@@ -85,7 +86,7 @@ class TrainingRecipe:
             torch.manual_seed(self.seed)
             if source == "timm":
                 return build_backbone(name, DATASETS[self.dataset].classes)
-            return from_function(source, name)
+            return new_model(self.model)
 
 
 def train_backbone(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import nn
 
 from ..errors import InputError
-from ..images import IMAGENET, Preprocessing
-from ..models import from_timm
+from ..images import IMAGENET
+from ..models import new_model
+from ._datasets import DATASETS
 
 __all__ = [
-    "DATASETS",
     "RESNETS",
-    "Dataset",
     "build_backbone",
     "resnet18_cifar10",
     "resnet18_cifar100",
@@ -24,27 +21,6 @@ __all__ = [
 ]
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A CIFAR: its classes, the mean and spread of its channels, and where its files lie within a data root."""
-
-    classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    reader: str
-    folder: str
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        return Preprocessing(size=(32, 32), mean=self.mean, std=self.std)
-
-
-DATASETS = {
-    "cifar10": Dataset(10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), "cifar10-bin", "cifar-10-batches-bin"),
-    "cifar100": Dataset(100, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761), "cifar100-bin", "cifar-100-binary"),
-}
 
 
 def build_backbone(name: str, classes: int) -> nn.Module:
@@ -67,7 +43,7 @@ def build_backbone(name: str, classes: int) -> nn.Module:
         )
     if classes < 1:
         raise InputError(f"A head cannot have {classes} outputs. Pass the number of classes.")
-    model = from_timm(f"{name}?num_classes={classes}", pretrained=False, own_weights=True)
+    model = new_model(f"timm:{name}?num_classes={classes}")
     stem = nn.Conv2d(3, 64, 3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
     model.conv1, model.maxpool = stem, nn.Identity()

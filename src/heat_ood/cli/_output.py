@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["emit", "facts", "note", "show", "table"]
+__all__ = ["emit", "facts", "note", "show", "table", "training_table"]
 
 PIPED = 200
 """Columns of a table that does not go to a terminal: wide enough not to break a row."""
@@ -31,19 +30,9 @@ def note(text: str) -> None:
 
 def emit(data: Any) -> None:
     """Print JSON on standard output; infinities become strings."""
+    from ..files import plain
+
     sys.stdout.write(json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    return plain(value.to_dict()) if hasattr(value, "to_dict") else str(value)
 
 
 def table(
@@ -66,3 +55,17 @@ def facts(pairs: Mapping[str, Any], title: str | None = None) -> Table:
     for name, value in pairs.items():
         result.add_row(name, str(value))
     return result
+
+
+def training_table(outcomes: Mapping[str, str], log: Mapping[str, list[dict[str, float]]]) -> Table:
+    """How each residual's training went."""
+    rows = []
+    for name, outcome in outcomes.items():
+        best = min(log[name], key=lambda epoch: epoch["held_out_loss"], default=None)
+        numbers = (
+            ["–", "–"]
+            if best is None
+            else [f"{best['held_out_loss']:+.4f}", f"{best['energy_negative'] - best['energy_real']:.4f}"]
+        )
+        rows.append([name, outcome, str(len(log[name])), *numbers])
+    return table(["residual of", "outcome", "epochs", "held-out loss", "gap"], rows)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, InputError
+from ..files import Format, write
 
 __all__ = ["check_sidecar", "read_sidecar", "write_sidecar"]
 
-FORMAT, VERSION = "heat-ood images", 1
+FORMAT = Format("heat-ood images", 1)
 COMPARED = ("count", "classes", "files", "sources", "checksums", "preprocessing")
 
 
@@ -22,10 +22,9 @@ def path_of(store: Path) -> Path:
 def read_sidecar(store: Path) -> dict[str, Any] | None:
     """What is beside the store; None where there is nothing of this format."""
     try:
-        data = json.loads(path_of(store).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return FORMAT.read(path_of(store), "", "")
+    except (OSError, FormatError):
         return None
-    return data if isinstance(data, dict) and data.get("format") == FORMAT and data.get("version") == VERSION else None
 
 
 def write_sidecar(store: Path, record: dict[str, Any]) -> None:
@@ -33,13 +32,7 @@ def write_sidecar(store: Path, record: dict[str, Any]) -> None:
     file = path_of(store)
     if file.exists() and read_sidecar(store) is None:
         raise FormatError(f"{file} is in the way: it is not of this format. Move it, or choose another --out.")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(file.name + ".part")
-    part.write_text(
-        json.dumps({"format": FORMAT, "version": VERSION, **record}, indent=1, ensure_ascii=False) + "\n",
-        encoding="utf-8",
-    )
-    os.replace(part, file)
+    write(file, json.dumps(FORMAT.stamp(record), indent=1, ensure_ascii=False) + "\n")
 
 
 def check_sidecar(store: Path, record: dict[str, Any]) -> bool:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ._model_options import ModelOptions
 from ._output import emit, facts, note, show
-from ._source import Recipe, loader_of
 
 if TYPE_CHECKING:
     from ..features import Extractor, Features
 
-__all__ = ["Out", "store", "tell"]
-
-Out = Annotated[
-    Path, typer.Option(help="A folder for the features; what they were made of is written beside it, OUT.json.")
-]
+__all__ = ["store", "tell"]
 
 
 def store(
-    recipe: Recipe,
+    options: ModelOptions,
     images: Path,
     out: Path,
     run: Callable[[Extractor, Any, bool], Features],
@@ -35,7 +31,7 @@ def store(
     """Stored features of images, and what they are.
 
     Args:
-        recipe: how images become features.
+        options: of the model.
         images: a folder, or an .npz file.
         out: a folder for the features.
         run: from the extractor, a loader and whether to start anew, to the features.
@@ -48,17 +44,17 @@ def store(
     from ..images import open_images
     from ._sidecar import check_sidecar, write_sidecar
 
-    if recipe.model is None:
+    if options.model is None:
         raise typer.BadParameter(
             "say which model reads the images: timm:NAME or package.module:function.", param_hint="--model"
         )
-    found = open_images(images, labels=labels, limit=limit, skip_unreadable=recipe.skip_unreadable)
-    extractor = recipe.extractor()
-    found.preprocessing = recipe.preprocessing(extractor.network, found)
+    found = open_images(images, labels=labels, limit=limit, skip_unreadable=options.skip_unreadable)
+    extractor = options.extractor()
+    found.preprocessing = options.preprocessing(extractor.network, found)
     note(f"{len(found):,} images of {images}: {found.preprocessing}")
 
     record = {
-        "model": recipe.model,
+        "model": options.model,
         "images": str(images),
         **found.identity,
         "preprocessing": found.preprocessing.to_dict(),
@@ -69,10 +65,10 @@ def store(
     known = begun and check_sidecar(out, record)
     if not begun:
         write_sidecar(out, record)
-    features = run(extractor, loader_of(found, recipe), not begun)
+    features = run(extractor, options.loader(found), not begun)
     if begun and not known:
         write_sidecar(out, record)
-    result = summary(features, out) | {"classes": record["classes"], "model": recipe.model}
+    result = summary(features, out) | {"classes": record["classes"], "model": options.model}
     return features, result | {"preprocessing": found.preprocessing}
 
 

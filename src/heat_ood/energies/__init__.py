@@ -82,5 +82,5 @@ __all__ = [
     "register",
 ]
 
-_OLD = {"EnergyLogits": "FreeEnergy", "PrincipalResidual": "SubspaceDistance", "ResidualFlow": "GaussianFlow"}
-__getattr__ = renamed_names(__name__, _OLD, globals())
+_OLD = {"EnergyLogits": FreeEnergy, "PrincipalResidual": SubspaceDistance, "ResidualFlow": GaussianFlow}
+__getattr__ = renamed_names(__name__, _OLD)

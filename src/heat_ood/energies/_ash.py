@@ -44,6 +44,8 @@ class Ash(HeadPrior):
     Paper: *Extremely Simple Activation Shaping for Out-of-Distribution Detection*, ICLR 2023.
     """
 
+    rises = ("unsure",)
+
     def __init__(self, percentile: float = 0.9, variant: Literal["s", "b", "p"] = "s", proposals: bool = False) -> None:
         super().__init__(proposals)
         self.percentile, self.variant = percentile, variant

@@ -43,6 +43,10 @@ class Energy(nn.Module, ABC):
     name: ClassVar[str]
     no_prior: ClassVar[str] = "it has no gradient in feature space"
     """Why a residual cannot correct it, where it is not a :class:`Prior`."""
+    rises: ClassVar[tuple[str, ...]] = ()
+    """Where its energy is sure to be high: ``far`` from all ID features, ``unsure`` where logits say nothing."""
+    trains: ClassVar[bool] = False
+    """Whether :meth:`fit` trains a network."""
     calibration: Calibration | None
 
     def __init__(self) -> None:
@@ -74,6 +78,14 @@ class Energy(nn.Module, ABC):
     def fitted(self) -> bool:
         """Whether it can score."""
         return all(buffer is not None for _, buffer in self._buffers.items())
+
+    def forward(self, *columns: Tensor) -> Tensor:
+        """The energy of one batch, (n,), from the columns that :attr:`reads` names, in this order.
+
+        Nothing is checked or moved, so that ``torch.export`` and ``torch.compile`` can follow it; :meth:`score` is for
+        everything else.
+        """
+        return self.energy(Features.unchecked(dict(zip(self.reads, columns, strict=True))))
 
     # What every energy can do
 

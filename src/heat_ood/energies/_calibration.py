@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import Argument, InputError
 
 __all__ = ["Calibration"]
 
@@ -85,7 +85,9 @@ class Calibration(nn.Module):
             needed -= 1 / needed <= fpr  # 1 / fpr may be rounded up
             raise InputError(
                 f"A false-alarm rate of {fpr:g} needs at least {needed:,} calibration samples; there are {n:,} "
-                f"{where}. Calibrate on more held-out ID samples, or ask for fpr >= 1/{n + 1}."
+                f"{where}. Calibrate on more held-out ID samples, or ask for ",
+                Argument("fpr"),
+                f" of at least 1/{n + 1}.",
             )
 
     def validate(self) -> None:

@@ -38,6 +38,8 @@ class Dice(HeadPrior):
     Paper: *DICE: Leveraging Sparsification for Out-of-Distribution Detection*, ECCV 2022.
     """
 
+    rises = ("unsure",)
+
     def __init__(self, sparsity: float = 0.9, proposals: bool = False) -> None:
         super().__init__(proposals)
         self.sparsity = sparsity

@@ -51,7 +51,7 @@ class Ensemble(InputEnergy):
     def __init__(self, kind: str = "energy") -> None:
         super().__init__()
         self.kind = kind
-        self.members: tuple[str | None, ...] = ()
+        self.members_: tuple[str | None, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -59,16 +59,16 @@ class Ensemble(InputEnergy):
 
     @property
     def fitted(self) -> bool:
-        return bool(self.members)
+        return bool(self.members_)
 
     # Models
 
     @property
     def fingerprints(self) -> tuple[str | None, ...]:
-        return self.members
+        return self.members_
 
     def remember(self, fingerprints: Sequence[str | None]) -> None:
-        self.members = tuple(fingerprints)
+        self.members_ = tuple(fingerprints)
 
     def check_count(self, count: int) -> None:
         if count < 2:
@@ -133,16 +133,16 @@ class Ensemble(InputEnergy):
     # Saving
 
     def facts(self) -> dict[str, Any]:
-        return {"members": list(self.members)}
+        return {"members": list(self.members_)}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.members = tuple(facts["members"])
+        self.members_ = tuple(facts["members"])
 
     def validate(self) -> None:
         super().validate()
         self.check()
-        if len(self.members) < 2 or not all(isinstance(member, str | None) for member in self.members):
-            raise InputError(f"its members are {self.members!r}")
+        if len(self.members_) < 2 or not all(isinstance(member, str | None) for member in self.members_):
+            raise InputError(f"its members are {self.members_!r}")
 
 
 def is_features(data: Any) -> TypeGuard[Sequence[Features]]:

@@ -51,6 +51,8 @@ class GaussianFlow(Energy):
         torch.Size([300])
     """
 
+    rises = ("far",)
+    trains = True
     no_prior = "it is a corrected Gaussian already"
 
     def __init__(
@@ -69,7 +71,7 @@ class GaussianFlow(Energy):
         self.epochs, self.batch, self.lr, self.seed = epochs, batch, lr, seed
         self.density = GaussianMixture(columns, normalise)
         self.flow: nn.Module | None = None
-        self.log: list[dict[str, float]] = []
+        self.log_: list[dict[str, float]] = []
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -96,7 +98,7 @@ class GaussianFlow(Energy):
         held, fitting = order[:count].sort().values, order[count:]
         watched = self.deviations(features[held if count else fitting[:WATCHED].sort().values])
         best, weights = nll(flow, watched), state_of(flow)
-        self.log = [{"epoch": 0, "held_out": best}]
+        self.log_ = [{"epoch": 0, "held_out": best}]
 
         optimiser = torch.optim.Adam(flow.parameters(), lr=self.lr)
         steps = math.ceil(len(fitting) / self.batch)
@@ -114,10 +116,10 @@ class GaussianFlow(Energy):
                     nn.utils.clip_grad_norm_(flow.parameters(), 10.0 * math.sqrt(white.shape[0]))
                     optimiser.step()
                     schedule.step()
-                    report(epoch * steps + step + 1, self.epochs * steps, {"held-out": self.log[-1]["held_out"]})
-                self.log.append({"epoch": epoch + 1, "held_out": nll(flow, watched)})
-                if self.log[-1]["held_out"] < best:
-                    best, weights = self.log[-1]["held_out"], state_of(flow)
+                    report(epoch * steps + step + 1, self.epochs * steps, {"held-out": self.log_[-1]["held_out"]})
+                self.log_.append({"epoch": epoch + 1, "held_out": nll(flow, watched)})
+                if self.log_[-1]["held_out"] < best:
+                    best, weights = self.log_[-1]["held_out"], state_of(flow)
         flow.load_state_dict(weights)
         self.flow = flow.requires_grad_(False).eval()
         return self
@@ -141,10 +143,10 @@ class GaussianFlow(Energy):
     # Saving
 
     def facts(self) -> dict[str, Any]:
-        return {"log": self.log, "width": 0 if self.flow is None else self.density.white.shape[0]}
+        return {"log": self.log_, "width": 0 if self.flow is None else self.density.white.shape[0]}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.log = list(facts["log"])
+        self.log_ = list(facts["log"])
         width = int(facts["width"])
         if width != len(tensors["density.white"]):
             raise InputError(f"the flow has {width} coordinates, the Gaussian {len(tensors['density.white'])}")

@@ -39,6 +39,8 @@ class Gen(OfLogitsPrior):
     Paper: *GEN: Pushing the Limits of Softmax-Based Out-of-Distribution Detection*, CVPR 2023.
     """
 
+    rises = ("unsure",)
+
     def __init__(self, gamma: float = 0.1, top: int | None = None, proposals: bool = False) -> None:
         super().__init__(proposals)
         self.gamma, self.top = gamma, top

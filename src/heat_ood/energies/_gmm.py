@@ -53,6 +53,7 @@ class GaussianMixture(Prior):
         torch.Size([200])
     """
 
+    rises = ("far",)
     white: Tensor
     shift: Tensor
     colour: Tensor

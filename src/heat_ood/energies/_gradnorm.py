@@ -37,6 +37,7 @@ class GradNorm(Energy):
     Paper: *On the Importance of Gradients for Detecting Distributional Shifts in the Wild*, NeurIPS 2021.
     """
 
+    rises = ("unsure",)
     no_prior = "its absolute values have kinks, and features that a ReLU made zero lie on them"
 
     def __init__(self, temperature: float = 1.0) -> None:

@@ -62,7 +62,7 @@ class Gram(InputEnergy):
     def __init__(self, layers: str | Sequence[str] = "stages", powers: int = 10) -> None:
         super().__init__()
         self.layers, self.powers = layers, powers
-        self.widths: dict[str, int] = {}
+        self.widths_: dict[str, int] = {}
         for name in ("low", "high", "floor", "scale"):
             self.register_buffer(name, None)
 
@@ -86,14 +86,14 @@ class Gram(InputEnergy):
             )
         self.begin(data)
         self.low = self.high = self.floor = self.scale = None  # type: ignore[assignment]
-        self.widths = {}
+        self.widths_ = {}
         for inputs in self.share(data, held=False):
             self.widen(*self.rows(inputs)[:2])
         if self.low is None:
             raise InputError("Gram cannot be fitted to no samples at all. Pass ID inputs.")
         self.settle()
 
-        total, n = torch.zeros(len(self.widths), dtype=torch.float64), 0
+        total, n = torch.zeros(len(self.widths_), dtype=torch.float64), 0
         for inputs in self.share(data, held=True):
             rows, logits, _ = self.rows(inputs)
             total += self.deviations(rows, logits).cpu().double().sum(0)
@@ -147,17 +147,17 @@ class Gram(InputEnergy):
     @property
     def sizes(self) -> list[int]:
         """How many numbers there are of each layer."""
-        return [self.powers * width for width in self.widths.values()]
+        return [self.powers * width for width in self.widths_.values()]
 
     def rows(self, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor | None]:
         """The sums of the rows, (n, Σ powers · channels), logits of the classes with bounds, and the model's own."""
         maps: dict[str, Tensor] = {}
         logits = self.extractors[0].forward(inputs, maps).logits
         widths = {name: part.shape[1] for name, part in maps.items()}
-        self.widths = self.widths or widths
-        if widths != self.widths:
+        self.widths_ = self.widths_ or widths
+        if widths != self.widths_:
             raise InputError(
-                f"The layers have {widths} channels, and Gram was fitted to {self.widths}. Attach its model."
+                f"The layers have {widths} channels, and Gram was fitted to {self.widths_}. Attach its model."
             )
         rows = torch.cat([gram_rows(part.to(working_dtype(part)), self.powers) for part in maps.values()], 1)
         return rows, rows.new_zeros(len(rows), 1) if logits is None else logits, logits
@@ -178,19 +178,19 @@ class Gram(InputEnergy):
     # Saving
 
     def facts(self) -> dict[str, Any]:
-        return {"widths": self.widths}
+        return {"widths": self.widths_}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.widths = dict(facts["widths"])
+        self.widths_ = dict(facts["widths"])
 
     def validate(self) -> None:
         super().validate()
         self.check()
-        if not self.widths or not all(isinstance(width, int) and width > 0 for width in self.widths.values()):
-            raise InputError(f"its layers are {self.widths}")
+        if not self.widths_ or not all(isinstance(width, int) and width > 0 for width in self.widths_.values()):
+            raise InputError(f"its layers are {self.widths_}")
         total, dtype = sum(self.sizes), self.low.dtype
         shapes = [tuple(t.shape) for t in (self.low, self.high, self.floor, self.scale)]
-        if shapes[1:] != [shapes[0], (total,), (len(self.widths),)] or self.low.ndim != 2 or shapes[0][1] != total:
+        if shapes[1:] != [shapes[0], (total,), (len(self.widths_),)] or self.low.ndim != 2 or shapes[0][1] != total:
             raise InputError(f"bounds of {total} numbers have the shapes {shapes}")
         tensors = (self.low, self.high, self.floor, self.scale)
         if not all(t.dtype == dtype and t.is_floating_point() and t.isfinite().all() for t in tensors):

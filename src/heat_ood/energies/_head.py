@@ -88,7 +88,7 @@ class OfLogitsPrior(Borrowing):
 
     def __init__(self, proposals: bool = False) -> None:
         super().__init__(proposals)
-        self.met = False  # whether it has seen features, and so knows whether there is a head
+        self.met_ = False  # whether it has seen features, and so knows whether there is a head
         self.register_buffer("weight", None)
         self.register_buffer("bias", None)
 
@@ -98,7 +98,7 @@ class OfLogitsPrior(Borrowing):
 
     @property
     def fitted(self) -> bool:
-        return self.met and (not self.proposals or (self.density is not None and self.density.fitted))
+        return self.met_ and (not self.proposals or (self.density is not None and self.density.fitted))
 
     @property
     def space(self) -> Space:
@@ -114,12 +114,12 @@ class OfLogitsPrior(Borrowing):
         if features.head is not None and avg is not None:
             self.weight, self.bias = (t.to(avg.device, working_dtype(avg)).clone() for t in features.head)
         self.borrow(features)
-        self.met = True
+        self.met_ = True
         return self
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super().build(facts, tensors)
-        self.met = True
+        self.met_ = True
 
     @abstractmethod
     def of_logits(self, logits: Tensor) -> Tensor:

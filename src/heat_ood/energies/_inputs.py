@@ -156,6 +156,11 @@ class InputEnergy(Energy):
     def energy(self, features: Features) -> Tensor:
         raise InputError(self.refusal)
 
+    def forward(self, *inputs: Any) -> Tensor:
+        """The energy of one batch of the model's inputs, (n,)."""
+        self.require_models()
+        return self.judge(Inputs(inputs, {}))[0]
+
     # Scores
 
     def score(self, data: Any, batch_size: int = IMAGES) -> Tensor:

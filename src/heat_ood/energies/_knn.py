@@ -54,6 +54,7 @@ class KNearest(Borrowing):
         Sun, Ming, Zhu and Li, Out-of-Distribution Detection with Deep Nearest Neighbors, ICML 2022.
     """
 
+    rises = ("far",)
     stored: Tensor
     centre: Tensor
     half_squares: Tensor

@@ -34,6 +34,8 @@ class FreeEnergy(OfLogitsPrior):
         tensor([-0.6931])
     """
 
+    rises = ("unsure",)
+
     def __init__(self, temperature: float = 1.0, proposals: bool = False) -> None:
         super().__init__(proposals)
         self.temperature = temperature
@@ -67,6 +69,7 @@ class MaximumSoftmax(OfLogits):
         [-5.0, -0.10000000149011612]
     """
 
+    rises = ("unsure",)
     no_prior = "where two classes tie it has a kink, and it says nothing of a density; energy, its smooth kin, has one"
 
     def of_logits(self, logits: Tensor) -> Tensor:

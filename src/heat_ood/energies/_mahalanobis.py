@@ -45,6 +45,7 @@ class Mahalanobis(Energy):
         Attacks, NeurIPS 2018.
     """
 
+    rises = ("far",)
     no_prior = "a minimum over classes has kinks; gmm is the same distance in smooth form"
 
     def __init__(

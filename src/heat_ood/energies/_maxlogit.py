@@ -22,6 +22,7 @@ class MaximumLogit(OfLogits):
     Paper: *Scaling Out-of-Distribution Detection for Real-World Settings*, ICML 2022.
     """
 
+    rises = ("unsure",)
     no_prior = "it has a kink where two classes tie; energy is its smooth form"
 
     def of_logits(self, logits: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import Argument, InputError
 from ..features import Features
 
 __all__ = ["attraction", "bandwidth_of", "check_k", "log_kernel_sum", "mean_perplexity", "nearest", "stored_samples"]
@@ -27,8 +27,9 @@ def check_k(title: str, k: int, stored: int) -> None:
         raise InputError(f"k is a number of neighbours, a whole number of at least 1, not {k!r}.")
     if k > stored:
         raise InputError(
-            f"{title} cannot be fitted: it asks for {k:,} neighbours, and {stored:,} samples are stored. "
-            f"Choose k={stored} or less, a larger limit, or pass more samples."
+            f"{title} cannot be fitted: it asks for {k:,} neighbours, and {stored:,} samples are stored. Choose ",
+            Argument("k", stored),
+            " or less, a larger limit, or pass more samples.",
         )
 
 
@@ -67,8 +68,9 @@ def count_of(limit: int | float, n: int) -> int:
     share = isinstance(limit, float)
     if not (0 < limit <= 1 if share else limit >= 1):
         raise InputError(
-            f"limit={limit} keeps no such number of samples. Pass a number of samples (an integer of at least 1), "
-            "a share of them (a float above 0, up to 1.0), or None for all."
+            Argument("limit", limit),
+            " keeps no such number of samples. Pass a number of samples (an integer of at least 1), a share of them (a "
+            "float above 0, up to 1.0), or None for all.",
         )
     return math.ceil(limit * n) if share else min(int(limit), n)
 
@@ -100,12 +102,12 @@ def nearest(z: Tensor, stored: Tensor, k: int, offset: Tensor | None = None) -> 
         >>> nearest(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.0], [2.0, 0.0], [1.0, 9.0]]), 2)
         (tensor([[2., 1.]]), tensor([[1, 2]]))
     """
-    values, index = z.new_empty(len(z), 0), torch.empty(len(z), 0, dtype=torch.long, device=z.device)
+    values, index = z[:, :0], z[:, :0].long()
     for start, similar in similarities(z, stored, offset):
         best, where = similar.topk(min(k, similar.shape[1]), sorted=False)
-        values, index = torch.cat([values, best], 1), torch.cat([index, where + start], 1)
-        values, order = values.topk(min(k, values.shape[1]))
-        index = index.gather(1, order)
+        best, where = (torch.cat([values, best], 1), torch.cat([index, where + start], 1)) if start else (best, where)
+        values, order = best.topk(min(k, best.shape[1]))
+        index = where.gather(1, order)
     return values, index
 
 

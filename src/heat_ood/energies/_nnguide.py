@@ -43,6 +43,7 @@ class NNGuide(Energy):
         Park, Jung and Teoh, Nearest Neighbor Guidance for Out-of-Distribution Detection, ICCV 2023.
     """
 
+    rises = ("unsure",)
     no_prior = "its gradient jumps where the nearest samples change; energy and knn have smooth forms"
     bank: Tensor
 

@@ -48,6 +48,7 @@ class ODIN(InputEnergy):
         tensor([-3.2000, -0.7000])
     """
 
+    rises = ("unsure",)
     no_prior = "its gradient is one of inputs, and features have none"
     stored = ("logits",)
 
@@ -56,7 +57,7 @@ class ODIN(InputEnergy):
     ) -> None:
         super().__init__()
         self.temperature, self.epsilon, self.std = temperature, epsilon, std
-        self.perturbed: bool | None = None  # whether the calibration is one of inputs
+        self.perturbed_: bool | None = None  # whether the calibration is one of inputs
         self._warned = False
 
     @property
@@ -74,7 +75,7 @@ class ODIN(InputEnergy):
         else:
             self.begin(data)
             self.joined(map(self.judge, islice(self.batches(data), 1)))
-        self.perturbed = None
+        self.perturbed_ = None
         return self
 
     def check(self) -> None:
@@ -155,11 +156,11 @@ class ODIN(InputEnergy):
 
     def assess(self, data: Any, batch_size: int = IMAGES) -> Assessed:
         whole = not isinstance(data, Features)
-        if self.calibrated and self.perturbed is not None and self.perturbed != whole:
+        if self.calibrated and self.perturbed_ is not None and self.perturbed_ != whole:
             raise InputError(
-                f"ODIN was calibrated {'with' if self.perturbed else 'without'} the input perturbation, and its scores "
-                f"of {'inputs' if whole else 'features'} do not compare. Pass "
-                f"{'inputs' if self.perturbed else 'features'}, or calibrate it again."
+                f"ODIN was calibrated {'with' if self.perturbed_ else 'without'} the input perturbation, and its "
+                f"scores of {'inputs' if whole else 'features'} do not compare. Pass "
+                f"{'inputs' if self.perturbed_ else 'features'}, or calibrate it again."
             )
         return self.assessed(data, batch_size)
 
@@ -174,13 +175,13 @@ class ODIN(InputEnergy):
 
     def calibrate(self, data: Any, per_class: bool = False) -> Self:
         self.calibration = self.calibration_of(self.assessed(data), per_class)
-        self.perturbed = not isinstance(data, Features)
+        self.perturbed_ = not isinstance(data, Features)
         if self.fingerprint is None:
-            self.fingerprint = self.extractors[0].fingerprint if self.perturbed else data.fingerprint
+            self.fingerprint = self.extractors[0].fingerprint if self.perturbed_ else data.fingerprint
         return self
 
     def stored_columns(self) -> tuple[str, ...]:
-        if self.calibrated and self.perturbed:
+        if self.calibrated and self.perturbed_:
             raise InputError(
                 "odin was calibrated on inputs, which stored features do not hold. Score it alone on a loader, or "
                 "calibrate it on features, without the input perturbation."
@@ -190,16 +191,16 @@ class ODIN(InputEnergy):
     # Saving
 
     def facts(self) -> dict[str, Any]:
-        return {"perturbed": self.perturbed}
+        return {"perturbed": self.perturbed_}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.perturbed = facts["perturbed"]
+        self.perturbed_ = facts["perturbed"]
 
     def validate(self) -> None:
         super().validate()
         self.check()
-        if not isinstance(self.perturbed, bool | None):
-            raise InputError(f"whether it moved the calibration's inputs is {self.perturbed!r}")
+        if not isinstance(self.perturbed_, bool | None):
+            raise InputError(f"whether it moved the calibration's inputs is {self.perturbed_!r}")
 
 
 def is_positive(value: Any) -> bool:

@@ -36,6 +36,7 @@ class React(HeadPrior):
     Paper: *ReAct: Out-of-distribution Detection With Rectified Activations*, NeurIPS 2021.
     """
 
+    rises = ("unsure",)
     threshold: Tensor
 
     def __init__(self, quantile: float = 0.9, proposals: bool = False) -> None:

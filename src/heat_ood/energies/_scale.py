@@ -41,6 +41,8 @@ class Scale(HeadPrior):
     Paper: *Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement*, ICLR 2024.
     """
 
+    rises = ("unsure",)
+
     def __init__(self, percentile: float = 0.85, proposals: bool = False) -> None:
         super().__init__(proposals)
         self.percentile = percentile

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -20,16 +19,18 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
 from ..errors import FormatError, InputError, NotFittedError
+from ..files import PART, Format, write
 from ..registry import CLASSES, complete
 from ._base import Energy
 from ._calibration import Calibration
 
-__all__ = ["DETECTOR_FILE", "VERSION", "load", "save"]
+__all__ = ["DETECTOR_FILE", "load", "save"]
 
-FORMAT = "heat-ood detector"
-VERSION = 1
+FORMAT = Format("heat-ood detector", 1)
 DETECTOR_FILE = "detector.json"
 TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
+FOREIGN = "Pass the folder that .save(…) wrote."
+DAMAGED = "Restore it from a copy, or fit again."
 
 
 def save(energy: Energy, path: str | PathLike[str]) -> None:
@@ -47,18 +48,18 @@ def save(energy: Energy, path: str | PathLike[str]) -> None:
     data = dump_tensors(state)
     digest = hashlib.sha256(data).hexdigest()
     parts = {name: module for name, module in energy.named_modules() if isinstance(module, Energy)}
-    manifest: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "energy": encode(energy),
-        "facts": {name: encode(part.facts()) for name, part in parts.items()},
-        "fingerprint": energy.fingerprint,
-        "calibration": None if energy.calibration is None else len(energy.calibration.scores),
-        "tensors": {"file": f"tensors-{digest[:16]}.safetensors", "sha256": digest},
-    }
+    manifest = FORMAT.stamp(
+        {
+            "energy": encode(energy),
+            "facts": {name: encode(part.facts()) for name, part in parts.items()},
+            "fingerprint": energy.fingerprint,
+            "calibration": None if energy.calibration is None else len(energy.calibration.scores),
+            "tensors": {"file": f"tensors-{digest[:16]}.safetensors", "sha256": digest},
+        }
+    )
     manifest["sha256"] = digest_of(manifest)
-    replace(folder / manifest["tensors"]["file"], data)
-    replace(folder / DETECTOR_FILE, json.dumps(manifest, indent=1, allow_nan=False).encode())
+    write(folder / manifest["tensors"]["file"], data, durable=True)
+    write(folder / DETECTOR_FILE, json.dumps(manifest, indent=1, allow_nan=False), durable=True)
     for old in folder.glob("tensors-*.safetensors*"):
         if old.name != manifest["tensors"]["file"]:
             old.unlink(missing_ok=True)
@@ -94,25 +95,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     file = folder / DETECTOR_FILE
     if file.is_symlink() or not file.is_file():
         what = "no such folder" if not folder.exists() else f"it has no {DETECTOR_FILE}, or a link"
-        raise FormatError(f"There is no detector in {folder}: {what}. Pass the folder that .save(…) wrote.")
+        raise FormatError(f"There is no detector in {folder}: {what}. {FOREIGN}")
+    manifest = FORMAT.read(file, FOREIGN, DAMAGED)
     try:
-        manifest = json.loads(file.read_bytes())
-        digest = digest_of(manifest) if isinstance(manifest, dict) else None
-    except (ValueError, RecursionError) as error:
-        raise FormatError(
-            f"{file} is damaged: it is not JSON ({error}). Restore it from a copy, or fit again."
-        ) from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise FormatError(f"{file} is not a heat-ood detector. Pass the folder that .save(…) wrote.")
-    version = manifest.get("version")
-    if not isinstance(version, int) or version < 1:
-        raise FormatError(f"{file} is damaged: version {version!r}. Restore it from a copy, or fit again.")
-    if version > VERSION:
-        raise FormatError(
-            f"{file} has format version {version}; this heat-ood reads up to {VERSION}. Install a newer heat-ood."
-        )
-    if manifest.get("sha256") != digest:
-        raise FormatError(f"{file} is damaged: its checksum does not match. Restore it from a copy, or fit again.")
+        sound = manifest.get("sha256") == digest_of(manifest)
+    except (ValueError, RecursionError):  # nested too deep to be one of ours
+        sound = False
+    if not sound:
+        raise FormatError(f"{file} is damaged: its checksum does not match. {DAMAGED}")
     return manifest
 
 
@@ -129,15 +119,11 @@ def read_tensors(folder: Path, manifest: dict[str, Any]) -> dict[str, Tensor]:
         raise FormatError(f"{file} is missing or is a link. Copy the whole folder of the detector.")
     data = file.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:
-        raise FormatError(
-            f"{file} is damaged or truncated: its checksum does not match. Restore it from a copy, or fit again."
-        )
+        raise FormatError(f"{file} is damaged or truncated: its checksum does not match. {DAMAGED}")
     try:
         return load_tensors(data)
     except (SafetensorError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise FormatError(
-            f"{file} is not a safetensors file ({error}). Restore it from a copy, or fit again."
-        ) from error
+        raise FormatError(f"{file} is not a safetensors file ({error}). {DAMAGED}") from error
 
 
 def construct(energy: Energy, prefix: str, facts: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -197,18 +183,9 @@ def ours(folder: Path) -> bool:
     """Whether a folder holds a detector, the remains of a save that was killed, or nothing."""
     names = [file.name for file in folder.iterdir()]
     if DETECTOR_FILE in names:
-        return FORMAT.encode() in (folder / DETECTOR_FILE).read_bytes()
-    plain = {name.removesuffix(".part") for name in names}
-    return all(name == DETECTOR_FILE or TENSORS.fullmatch(name) for name in plain)
-
-
-def replace(file: Path, data: bytes) -> None:
-    part = file.with_name(file.name + ".part")
-    with open(part, "wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(part, file)
+        return FORMAT.name.encode() in (folder / DETECTOR_FILE).read_bytes()
+    whole = {name.removesuffix(PART) for name in names}
+    return all(name == DETECTOR_FILE or TENSORS.fullmatch(name) for name in whole)
 
 
 def digest_of(manifest: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import Argument, InputError
 from ..features import Features, Moments, Space, working_dtype
 from ._base import CHUNK, Energy
 from ._gmm import GaussianMixture
@@ -82,14 +82,18 @@ def dealt(train: Features, folds: int, seed: int) -> Tensor:
     if train.labels is None or folds < 2 or classes < 2 * folds:
         raise InputError(
             "Leaving classes out takes labels, at least two folds, and two classes for each; there are "
-            f"{'no labels' if train.labels is None else f'{classes} classes'} for folds={folds}. Use fewer folds, or "
-            "none (folds=0)."
+            f"{'no labels' if train.labels is None else f'{classes} classes'} for ",
+            Argument("folds", folds),
+            ". Use fewer folds, or none: ",
+            Argument("folds", 0),
+            ".",
         )
     if strange := sorted(set(range(classes)) ^ set(train.labels.tolist())):
         raise InputError(
             f"Leaving classes out takes training samples of each of {classes} classes, numbered from 0: class "
-            f"{', '.join(map(str, strange[:5]))} has none, or is not among them. Pass samples of every class, or "
-            "folds=0."
+            f"{', '.join(map(str, strange[:5]))} has none, or is not among them. Pass samples of every class, or ",
+            Argument("folds", 0),
+            ".",
         )
     return torch.from_numpy(np.random.default_rng(seed).permutation(classes) % folds)
 
@@ -150,5 +154,7 @@ def scorer(
         return prior.eval().score
     raise InputError(
         f"{name} cannot be judged by classes that are left out: energy, gmm and relative-gmm can, of any layer. Leave "
-        "it out, or pass folds=0."
+        "it out, or pass ",
+        Argument("folds", 0),
+        ".",
     )

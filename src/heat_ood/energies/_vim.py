@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import Argument, InputError
 from ..features import Features, Moments, Space, normalise, working_dtype
 from ..registry import register
 from ._base import CHUNK
@@ -24,8 +24,8 @@ def complement_of(moments: Moments, origin: Tensor, dimension: int | None) -> Te
         dimension = 1000 if d >= 2048 else 512 if d >= 768 else d // 2
     if not 0 <= dimension < d:
         raise InputError(
-            f"dimension={dimension} of {d} features leaves no residual. Choose one between 0 and {d - 1}, or None for "
-            "the authors' rule."
+            Argument("dimension", dimension),
+            f" of {d} features leaves no residual. Choose one between 0 and {d - 1}, or None for the authors' rule.",
         )
     directions: Tensor = torch.linalg.eigh(moments.about(origin).outer / moments.n).eigenvectors
     return directions[:, : d - dimension]
@@ -74,6 +74,7 @@ class VirtualLogit(HeadPrior):
         Wang, Li, Feng and Zhang, ViM: Out-Of-Distribution with Virtual-logit Matching, CVPR 2022.
     """
 
+    rises = ("far",)
     origin: Tensor
     complement: Tensor
     alpha: Tensor
@@ -99,7 +100,9 @@ class VirtualLogit(HeadPrior):
             inside = len(origin) - complement.shape[1]
             raise InputError(
                 f"VirtualLogit cannot be fitted: the {moments.n:,} samples lie within their {inside} principal "
-                "directions, and nothing is left outside. Choose a smaller dimension=…, or pass more samples."
+                "directions, and nothing is left outside. Choose a smaller ",
+                Argument("dimension"),
+                ", or pass more samples.",
             )
         self.alpha = (sums[0] / sums[1]).to(self.weight)
 
@@ -146,6 +149,7 @@ class SubspaceDistance(Borrowing):
         Wang, Li, Feng and Zhang, ViM: Out-Of-Distribution with Virtual-logit Matching, CVPR 2022.
     """
 
+    rises = ("far",)
     origin: Tensor
     complement: Tensor
 

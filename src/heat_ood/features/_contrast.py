@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from ..errors import InputError
 from ._batches import Inputs, check_order, similar, unpack
-from ._distortions import check_kinds, distort
+from ._distortions import OLD, check_kinds, distort
 
 __all__ = ["Distorted"]
 
@@ -47,7 +47,7 @@ class Distorted:
         samples: int | None = None,
         seed: int = 0,
     ) -> None:
-        check_kinds(kinds)
+        kinds = check_kinds(kinds)
         if samples is not None and samples < 1:
             raise InputError(f"samples is at least 1, not {samples}; None distorts every image.")
         self.loader, self.model, self.kinds, self.samples, self.seed = loader, model, kinds, samples, seed
@@ -57,9 +57,10 @@ class Distorted:
 
     @property
     def origin(self) -> str:
-        """What stored features were made with, to be told from others."""
+        """What stored features were made with, to be told from others; kinds have the name that they first had."""
         part = "" if self.samples is None else f"; {self.samples} samples"
-        return f"distorted: {', '.join(self.kinds)}; seed {self.seed}{part}"
+        first = {new: old for old, new in OLD.items()}
+        return f"distorted: {', '.join(first.get(kind, kind) for kind in self.kinds)}; seed {self.seed}{part}"
 
     @property
     def count(self) -> int | None:

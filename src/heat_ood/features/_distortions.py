@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, conv2d, grid_sample, interpolate, pad
 
+from ..deprecation import renamed
 from ..errors import InputError
 
-__all__ = ["CONTRAST", "KINDS", "check_kinds", "distort"]
+__all__ = ["CONTRAST", "KINDS", "OLD", "check_kinds", "distort"]
 
 Distortion = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 
@@ -30,7 +31,7 @@ def distort(images: Tensor, kinds: Sequence[str], generator: torch.Generator) ->
         >>> distorted.shape, kind.unique().tolist()
         (torch.Size([4, 3, 8, 8]), [0, 1])
     """
-    check_kinds(kinds)
+    kinds = check_kinds(kinds)
     if images.ndim != 4 or not images.is_floating_point():
         raise InputError(
             f"Only images can be distorted, floating-point (n, channels, height, width), not {images.dtype} "
@@ -47,10 +48,15 @@ def distort(images: Tensor, kinds: Sequence[str], generator: torch.Generator) ->
     return distorted, kind
 
 
-def check_kinds(kinds: Sequence[str]) -> None:
-    """Refuse no kinds, unknown ones and one that is named twice."""
-    if isinstance(kinds, str) or not kinds or len(set(kinds)) < len(kinds) or not set(kinds) <= set(KINDS):
+def check_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
+    """The kinds by their names of today; none, an unknown one and one that is named twice are refused."""
+    given = () if isinstance(kinds, str) or not isinstance(kinds, Iterable) else tuple(kinds)
+    for name in set(given) & set(OLD):
+        renamed(f"The distortion {name!r}", repr(OLD[name]))
+    names = tuple(OLD.get(name, name) for name in given)
+    if not names or len(set(names)) < len(names) or not set(names) <= set(KINDS):
         raise InputError(f"The kinds cannot be {kinds!r}. Pass a tuple of {', '.join(KINDS)}, some of them, each once.")
+    return names
 
 
 def uniform(n: int, low: float, high: float, generator: torch.Generator, like: Tensor) -> Tensor:
@@ -163,7 +169,7 @@ def colour(images: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
     return mixed.reshape(x.shape)
 
 
-def contrast(images: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+def tone(images: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
     """Contrast of a twentieth to a third of what it was, or two to four times it, about the image's own mean."""
     x = images[rows]
     low = uniform(len(x), math.log(0.05), math.log(0.35), generator, x).exp()
@@ -219,12 +225,14 @@ KINDS: dict[str, Distortion] = {
     "rotate": rotate,
     "invert": invert,
     "colour": colour,
-    "contrast": contrast,
+    "tone": tone,
     "zoom": zoom,
     "warp": warp,
     "phase": phase,
 }
 """Every kind of distortion: a function of all images of a batch and the rows to distort."""
 
+OLD = {"contrast": "tone"}
+"""Kinds that had another name before version 0.2."""
 CONTRAST = tuple(KINDS)
 """The kinds that contrast is made of by default: all. docs/beyond.md says why."""

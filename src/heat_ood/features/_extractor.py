@@ -121,13 +121,15 @@ class Extractor:
 
     def __call__(self, images: Any) -> Features:
         """The features of one batch, in memory on the CPU: images, ``(images, labels)``, or a dictionary of inputs."""
-        return self.read(images)[1].to("cpu")
+        batch = unpack(images, self.network)
+        return self.features_of(self.forward(batch.inputs), batch.labels).to("cpu")
 
     def read(self, images: Any) -> tuple[Tensor | None, Features]:
-        """The model's logits and the features of one batch, on the model's device."""
+        """The model's logits and the features of one batch, on the model's device; nothing is copied."""
         batch = unpack(images, self.network)
         reading = self.forward(batch.inputs)
-        return reading.logits, self.features_of(reading, batch.labels)
+        head = None if reading.head is None else as_head(reading.head)
+        return reading.logits, Features.unchecked(reading.columns, batch.labels, head, self.fingerprint)
 
     def maps(self, images: Any) -> tuple[Tensor | None, dict[str, Tensor]]:
         """The model's logits and, unpooled, the layers of one batch, (n, channels, positions), on the model's device.

@@ -91,6 +91,24 @@ class Features:
         self._head = None if head is None else as_head(head)
         self._check_head()
 
+    @classmethod
+    def unchecked(
+        cls,
+        columns: Mapping[str, Tensor],
+        labels: Tensor | None = None,
+        head: Head | None = None,
+        fingerprint: str | None = None,
+    ) -> Features:
+        """Features of tensors that are known to fit together, by the names that energies use: ``avg``, ``std@layer3``.
+
+        Nothing is checked, copied or asked for its size, so that it can stand inside a graph (``torch.export``) and
+        in every call of a guard.
+        """
+        features = object.__new__(cls)
+        features.fingerprint, features._head, features._rows, features._labels = fingerprint, head, None, labels
+        features._columns = {column_key(name): column for name, column in columns.items()}
+        return features
+
     def _put(self, layer: str | None, pooling: str, array: Array | None) -> None:
         if array is not None:
             self._columns[layer, pooling] = as_matrix(array, column_name((layer, pooling)))
@@ -169,8 +187,8 @@ class Features:
 
     def column(self, name: str) -> Tensor | None:
         """A column by the name that energies use: ``avg``, ``std@layer3``, ``logits``."""
-        pooling, _, layer = name.partition("@")
-        return self.get(pooling, layer or None)
+        layer, pooling = column_key(name)
+        return self.get(pooling, layer)
 
     @property
     def available(self) -> set[str]:
@@ -184,6 +202,11 @@ class Features:
     def columns(self) -> dict[tuple[str | None, str], Tensor]:
         """The stored columns, by (layer, pooling); logits that follow from the head are not stored."""
         return dict(self._columns if self._rows is None else self[:]._columns)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the columns are."""
+        return next(iter(self._columns.values())).device
 
     # Slices, batches, unions
 
@@ -281,9 +304,8 @@ class Features:
         return first._derive(columns, labels)
 
     def _derive(self, columns: dict[tuple[str | None, str], Tensor], labels: Tensor | None) -> Features:
-        derived = object.__new__(type(self))
-        derived.fingerprint, derived._head, derived._rows = self.fingerprint, self._head, None
-        derived._labels, derived._columns = labels, columns
+        derived = self.unchecked({}, labels, self._head, self.fingerprint)
+        derived._columns = columns
         return derived
 
     # On disk
@@ -314,6 +336,12 @@ def column_name(key: tuple[str | None, str]) -> str:
     """A column's name as a user writes it: ``std``, ``std@layer3``."""
     layer, pooling = key
     return pooling if layer is None else f"{pooling}@{layer}"
+
+
+def column_key(name: str) -> tuple[str | None, str]:
+    """The layer, None for the last, and the pooling of a column's name."""
+    pooling, _, layer = name.partition("@")
+    return layer or None, pooling
 
 
 def check_same_model(one: str | None, other: str | None) -> None:

@@ -56,12 +56,11 @@ class Guard(nn.Module):
 
     def _read(self, images: Any) -> tuple[Tensor | None, Features]:
         logits, features = self._extractor.read(images)
-        state = [*self.detector.parameters(), *self.detector.buffers()]
-        return logits, features.to(state[0].device) if state else features
+        own = next((t.device for t in (*self.detector.parameters(), *self.detector.buffers())), features.device)
+        return logits, features if features.device == own else features.to(own)
 
     def _p_value(self, features: Features, score: Tensor) -> Tensor | None:
         if not self.detector.calibrated:
             return None
-        logits = features.logits
-        classes = None if logits is None else logits.argmax(1)  # a detector may be calibrated per predicted class
-        return torch.as_tensor(self.detector.p_values_of(score, classes))
+        logits = features.logits if self.detector.calibration.per_class else None
+        return torch.as_tensor(self.detector.p_values_of(score, None if logits is None else logits.argmax(1)))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import InputError
+from ..errors import Argument, InputError
 from ._tracing import Node
 
 __all__ = ["Candidate", "find_head", "linear_call", "outputs_of", "reproduces"]
@@ -99,8 +99,9 @@ def find_head(
         if logits.numel() and not torch.isfinite(logits.flatten(1)).all(1).any():
             raise InputError(
                 f"The model's {name} is not finite for any of the {len(logits)} samples of this batch, so its head "
-                "cannot be verified. "
-                "Check that the images are normalised as in training, or leave out autocast=torch.float16."
+                "cannot be verified. Check that the images are normalised as in training, or leave out ",
+                Argument("autocast", torch.float16),
+                ".",
             )
     named = [c for c in candidates if c.named]
     for name, logits in outputs.items():
@@ -115,8 +116,11 @@ def find_head(
     )
     raise InputError(
         f"No linear layer reproduces what the model returns ({shapes}). {listing(model)} "
-        'Say which one is the head with head="name", give its weights with head=(W, b), '
-        "or pass head=False to take the model's output itself as the features."
+        "Say which one is the head with ",
+        Argument("head"),
+        " (in Python also by its weights, as (W, b)), or pass ",
+        Argument("head", False),
+        " to take the model's output itself as the features.",
     )
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import FormatError
+from ..errors import Argument, FormatError
+from ..files import PART, Format, write
 
-__all__ = ["FEATURES_FILE", "Column", "Manifest", "read_manifest", "write_manifest"]
+__all__ = ["AGAIN", "FEATURES_FILE", "LEFTOVERS", "Column", "Manifest", "read_manifest", "write_manifest"]
 
-FORMAT, VERSION = "heat-ood features", 1
+FORMAT = Format("heat-ood features", 1)
 FEATURES_FILE = "manifest.json"
+LEFTOVERS = (f"{FEATURES_FILE}{PART}", f"{FEATURES_FILE}.tmp")
+"""What a kill can leave of a manifest, in this version and in 0.1."""
+FOREIGN = "Pass a folder that Extractor.extract or Features.save wrote."
+AGAIN = ("Extract the features again, with ", Argument("overwrite", True), ".")
+"""What to do about features that are damaged."""
 FLOATS = ("<f2", "<f4", "<f8")
 FILE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*\.npy")
 POOLINGS = ("avg", "std", "logits", "labels", "weight", "bias")
@@ -59,50 +64,26 @@ class Manifest:
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:
     """Replace the manifest in one step: a reader, or a kill, sees the old one or the new one."""
-    text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(manifest)}, indent=1)
-    temporary = folder / f"{FEATURES_FILE}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        if manifest.finished:
-            os.fsync(file.fileno())
-    os.replace(temporary, folder / FEATURES_FILE)
+    text = json.dumps(FORMAT.stamp(asdict(manifest)), indent=1)
+    write(folder / FEATURES_FILE, text + "\n", durable=manifest.finished)
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Read and check a manifest; anything that is not as :func:`write_manifest` left it is a FormatError."""
     path = folder / FEATURES_FILE
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = FORMAT.read(path, FOREIGN, AGAIN)
     except FileNotFoundError:
-        raise FormatError(
-            f"{folder} holds no features: it has no {FEATURES_FILE}. Pass a folder that Extractor.extract or "
-            "Features.save wrote."
-        ) from None
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise FormatError(
-            f"{path} cannot be read ({error}). Extract the features again, with overwrite=True."
-        ) from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise FormatError(
-            f"{path} is not a manifest of heat-ood features. Pass a folder that Extractor.extract or Features.save "
-            "wrote."
-        )
-    version = data.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise FormatError(
-            f"{folder} has format version {version}; this heat-ood reads up to {VERSION}. Upgrade with: pip install "
-            "-U heat-ood"
-        )
+        raise FormatError(f"{folder} holds no features: it has no {FEATURES_FILE}. {FOREIGN}") from None
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read ({error}). ", *AGAIN) from None
     try:
         return parse(data)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-        raise FormatError(f"{path} is damaged ({error}). Extract the features again, with overwrite=True.") from None
+        raise FormatError(f"{path} is damaged ({error}). ", *AGAIN) from None
 
 
 def parse(data: dict[str, Any]) -> Manifest:
-    if data["version"] != VERSION:
-        raise ValueError(f"version {data['version']!r}")
     manifest = Manifest(
         fingerprint=None if data["fingerprint"] is None else typed(data["fingerprint"], str, "fingerprint"),
         finished=typed(data["finished"], bool, "finished"),

@@ -49,6 +49,15 @@ class Reading:
     layers: dict[str, Layer]
     logits: Tensor | None = None
     head: Given | None = None
+    product: Tensor | None = None  # of avg and the head, in full precision
+
+    @property
+    def columns(self) -> dict[str, Tensor]:
+        """What there is, by the names that energies use."""
+        found = {"avg": self.avg, "std": self.std, "logits": self.logits if self.product is None else self.product}
+        for name, layer in self.layers.items():
+            found |= {f"avg@{name}": layer.avg, f"std@{name}": layer.std}
+        return {name: column for name, column in found.items() if column is not None}
 
 
 @contextmanager
@@ -148,7 +157,7 @@ def conclude(
     if output is not None and not reproduces(made, output, half):
         raise FlowError
     logits = made if output is None else output.reshape(len(output), -1)
-    return Reading(pooled(z), std, layers, logits, (weight, bias))
+    return Reading(pooled(z), std, layers, logits, (weight, bias), made)
 
 
 def record(

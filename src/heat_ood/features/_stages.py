@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from ..errors import InputError
+from ..errors import Argument, InputError
 
 __all__ = ["Seen", "find_stages"]
 
@@ -39,8 +39,9 @@ def find_stages(model: nn.Module, seen: Mapping[str, Seen]) -> tuple[str, ...]:
         return last_of_each(without_stem(model, richest), {n: seen[n] for n in richest})
     if not names:
         raise InputError(
-            'No module of this model returns maps or tokens, so it has no stages. Leave out layers="stages", or name '
-            "modules."
+            "No module of this model returns maps or tokens, so it has no stages. Leave out ",
+            Argument("layers", "stages"),
+            ", or name modules.",
         )
     return names
 

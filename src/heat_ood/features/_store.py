@@ -13,13 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import FormatError, InputError
+from ..errors import Argument, FormatError, InputError
 from ._features import Features, Head, Layer, column_name
-from ._manifest import FEATURES_FILE, FILE_NAME, Column, Manifest, read_manifest, write_manifest
+from ._manifest import AGAIN, FEATURES_FILE, FILE_NAME, LEFTOVERS, Column, Manifest, read_manifest, write_manifest
 
 __all__ = ["Writer", "open_store", "save"]
 
 HEADER = 128
+OVERWRITE = Argument("overwrite", True)
+ELSEWHERE = ("Choose another path, or pass ", OVERWRITE, ".")
 Numpy = np.ndarray[Any, Any]
 
 
@@ -47,10 +49,7 @@ class Writer:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._files: dict[Column, BinaryIO] = {}
         self._stack = ExitStack()
-        temporary = self.folder / f"{FEATURES_FILE}.tmp"
-        temporary.unlink(missing_ok=True)
-        if overwrite:
-            clear(self.folder)
+        (clear if overwrite else tidy)(self.folder)
         if any(self.folder.iterdir()):
             self.manifest = read_manifest(self.folder)
             if not self.manifest.count and not self.manifest.finished:
@@ -65,24 +64,19 @@ class Writer:
         if self.manifest.fingerprint != fingerprint:
             raise InputError(
                 f"The features in {self.folder} were made by another model, or with other layers "
-                f"(fingerprint {str(self.manifest.fingerprint)[:12]}, now {str(fingerprint)[:12]}). Choose another "
-                "path, or pass overwrite=True."
+                f"(fingerprint {str(self.manifest.fingerprint)[:12]}, now {str(fingerprint)[:12]}). ",
+                *ELSEWHERE,
             )
 
     def _check_origin(self, origin: str) -> None:
         if self.manifest.origin != origin:
             there, now = (text or "as the loader gives them" for text in (self.manifest.origin, origin))
-            raise InputError(
-                f"The features in {self.folder} are of other samples ({there}; now {now}). Choose another path, or "
-                "pass overwrite=True."
-            )
+            raise InputError(f"The features in {self.folder} are of other samples ({there}; now {now}). ", *ELSEWHERE)
 
     def append(self, features: Features) -> None:
         """Write one batch; labels and columns must be the same in every batch."""
         if self.manifest.finished:
-            raise InputError(
-                f"The features in {self.folder} are finished. Choose another path, or pass overwrite=True."
-            )
+            raise InputError(f"The features in {self.folder} are finished. ", *ELSEWHERE)
         arrays = arrays_of(features)
         columns = [column_of(key, array, i) for i, (key, array) in enumerate(arrays.items())]
         if self.manifest.count == 0:
@@ -91,7 +85,9 @@ class Writer:
             raise InputError(
                 f"This batch has the columns {summary(columns)}, but {self.folder} holds "
                 f"{summary(self.manifest.columns)}. "
-                "Extract with the settings and labels that it was begun with, or pass overwrite=True."
+                "Extract with the settings and labels that it was begun with, or pass ",
+                OVERWRITE,
+                ".",
             )
         for column, array in zip(columns, arrays.values(), strict=True):
             file = self._open(column)
@@ -118,9 +114,7 @@ class Writer:
         if column not in self._files:
             path, end = locate(self.folder, column), HEADER + self.manifest.count * column.row
             if not path.is_file() or path.stat().st_size < end:
-                raise FormatError(
-                    f"{path} is shorter than its manifest says. Extract the features again, with overwrite=True."
-                )
+                raise FormatError(f"{path} is shorter than its manifest says. ", *AGAIN)
             file = self._stack.enter_context(open(path, "r+b"))  # noqa: SIM115 - the stack closes it
             file.truncate(end)
             file.seek(end)
@@ -206,18 +200,14 @@ def load(folder: Path, column: Column, count: int) -> Tensor:
     try:
         array = np.lib.format.open_memmap(path, mode="c")
     except (OSError, ValueError, EOFError, SyntaxError, TypeError, OverflowError) as error:
-        raise FormatError(
-            f"{path} is missing or damaged ({error}). Extract the features again, with overwrite=True."
-        ) from None
+        raise FormatError(f"{path} is missing or damaged ({error}). ", *AGAIN) from None
     if array.shape != shape or array.dtype.str != column.dtype or not array.flags.c_contiguous:
         raise FormatError(
-            f"{path} holds {array.shape} of {array.dtype.str} but its manifest says {shape} of {column.dtype}. "
-            "Extract the features again, with overwrite=True."
+            f"{path} holds {array.shape} of {array.dtype.str} but its manifest says {shape} of {column.dtype}. ",
+            *AGAIN,
         )
     if path.stat().st_size != HEADER + count * column.row:
-        raise FormatError(
-            f"{path} has not the size that its manifest says. Extract the features again, with overwrite=True."
-        )
+        raise FormatError(f"{path} has not the size that its manifest says. ", *AGAIN)
     return torch.from_numpy(array)
 
 
@@ -233,7 +223,7 @@ def locate(folder: Path, column: Column) -> Path:
 
 def clear(folder: Path) -> None:
     """Remove a store's files, once its manifest says that it is empty; a folder with anything else is an error."""
-    files = [f for f in folder.iterdir() if f.name != FEATURES_FILE]
+    files = [f for f in folder.iterdir() if f.name not in (FEATURES_FILE, *LEFTOVERS)]
     if files and not (folder / FEATURES_FILE).is_file():
         raise InputError(f"{folder} exists and holds no features. Choose another path, so that nothing is lost.")
     if foreign := sorted(f.name for f in files if not FILE_NAME.fullmatch(f.name)):
@@ -246,6 +236,13 @@ def clear(folder: Path) -> None:
         for file in files:
             file.unlink()
         (folder / FEATURES_FILE).unlink()
+    tidy(folder)
+
+
+def tidy(folder: Path) -> None:
+    """Remove what a kill left of a manifest."""
+    for name in LEFTOVERS:
+        (folder / name).unlink(missing_ok=True)
 
 
 def header(column: Column, count: int) -> bytes:

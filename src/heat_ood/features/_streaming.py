@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import Argument, InputError
+from ..progress import sample_bar
 from ._batches import Batch, check_order, count_of, rest_of, unpack
 from ._contrast import Distorted
 from ._features import Features, column_name
-from ._manifest import FEATURES_FILE, Manifest
+from ._manifest import FEATURES_FILE, LEFTOVERS, Manifest
 from ._store import Numpy, Writer, open_store
 
 if TYPE_CHECKING:
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["extract"]
 
+Advance = Callable[[int], None]
 DTYPES = {torch.float16: "<f2", torch.float32: "<f4", torch.float64: "<f8"}
 
 
@@ -47,7 +45,7 @@ def extract(
     total, origin = (loader.count, loader.origin) if isinstance(loader, Distorted) else (count_of(loader), "")
     fingerprint = extractor.compute_fingerprint()
     if path is None:
-        with bar(progress, description, total, 0) as advance:
+        with sample_bar(progress, description, total) as advance:
             parts = list(stream(extractor, (unpack(b, extractor.network) for b in loader), dtype, advance))
         if not parts:
             raise InputError("The loader yields no batches. Check its data set; a generator can be used only once.")
@@ -61,10 +59,12 @@ def extract(
             if total not in (None, writer.manifest.count):
                 raise InputError(
                     f"{folder} holds features of {writer.manifest.count} samples, but the loader has {total}. "
-                    "Choose another path for other data, or pass overwrite=True."
+                    "Choose another path for other data, or pass ",
+                    Argument("overwrite", True),
+                    ".",
                 )
             return open_store(folder)
-        with bar(progress, description, total, writer.manifest.count) as advance:
+        with sample_bar(progress, description, total, writer.manifest.count) as advance:
             batches = (unpack(b, extractor.network) for b in remaining(loader, writer, extractor))
             for features in stream(extractor, batches, dtype, lambda _: None):
                 writer.append(features)
@@ -81,15 +81,11 @@ def opened(folder: Path, fingerprint: str, overwrite: bool, origin: str) -> Writ
     strange = (
         folder.is_dir()
         and not (folder / FEATURES_FILE).exists()
-        and any(f.name != f"{FEATURES_FILE}.tmp" for f in folder.iterdir())
+        and any(f.name not in LEFTOVERS for f in folder.iterdir())
     )
     if strange:
         raise InputError(f"{folder} exists and holds no features. Choose another path, so that nothing is lost.")
     return Writer(folder, fingerprint, overwrite=overwrite, origin=origin)
-
-
-class Advance(Protocol):
-    def __call__(self, samples: int, /) -> None: ...
 
 
 def stream(extractor: Extractor, batches: Iterable[Batch], dtype: torch.dtype, advance: Advance) -> Iterator[Features]:
@@ -115,17 +111,17 @@ def remaining(loader: Iterable[Any], writer: Writer, extractor: Extractor) -> It
     for number, size in enumerate(sizes, 1):
         batch = next(iterator, None)
         if batch is None:
-            raise InputError(f"{writer.folder} already holds {done} samples, more than the loader yields. {REMEDY}")
+            raise InputError(f"{writer.folder} already holds {done} samples, more than the loader yields. ", *REMEDY)
         found = unpack(batch, extractor.network)
         if len(found.inputs) != size:
             raise InputError(
-                f"Batch {number} has {len(found.inputs)} samples; it had {size} when {writer.folder} was begun. "
-                f"{REMEDY}"
+                f"Batch {number} has {len(found.inputs)} samples; it had {size} when {writer.folder} was begun. ",
+                *REMEDY,
             )
         expected = None if labels is None else labels[start : start + size]
         if not same_labels(found.labels, expected):
             raise InputError(
-                f"The labels of batch {number} are not those with which {writer.folder} was begun. {REMEDY}"
+                f"The labels of batch {number} are not those with which {writer.folder} was begun. ", *REMEDY
             )
         start += size
     return iterator
@@ -137,7 +133,11 @@ def same_labels(found: Tensor | None, expected: Numpy | None) -> bool:
     return np.array_equal(found.numpy(), expected)
 
 
-REMEDY = "Pass the same loader, with the same batch size, to continue; overwrite=True to start anew."
+REMEDY = (
+    "Pass the same loader, with the same batch size, to continue; ",
+    Argument("overwrite", True),
+    " to start anew.",
+)
 
 
 def check_dtype(manifest: Manifest, dtype: torch.dtype, folder: Path) -> None:
@@ -145,8 +145,11 @@ def check_dtype(manifest: Manifest, dtype: torch.dtype, folder: Path) -> None:
     if stored - {DTYPES[dtype]}:
         name = next(k for k, v in DTYPES.items() if v in stored)
         raise InputError(
-            f"The features in {folder} are {name}. Pass dtype={name} to use them, or overwrite=True to make them "
-            f"anew as {dtype}."
+            f"The features in {folder} are {name}. Pass ",
+            Argument("dtype", name),
+            " to use them, or ",
+            Argument("overwrite", True),
+            f" to make them anew as {dtype}.",
         )
 
 
@@ -161,25 +164,9 @@ def check_finite(features: Features, number: int) -> None:
         if bad:
             raise InputError(
                 f"{column_name(key)} is not finite for {bad} of {len(features)} samples, in batch {number} of this "
-                "run. Check these inputs for NaN; "
-                "if they are sound, leave out autocast=torch.float16 or dtype=torch.float16, whose largest number is "
-                "65504."
+                "run. Check these inputs for NaN; if they are sound, leave out ",
+                Argument("autocast", torch.float16),
+                " or ",
+                Argument("dtype", torch.float16),
+                ", whose largest number is 65504.",
             )
-
-
-class Speed(ProgressColumn):
-    """Samples a second."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f} samples/s", style="progress.data.speed")
-
-
-@contextmanager
-def bar(show: bool, description: str, total: int | None, done: int) -> Iterator[Advance]:
-    """A progress bar on stderr, if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as progress:
-        task = progress.add_task(description, total=total, completed=done)
-        yield lambda samples: progress.advance(task, samples)

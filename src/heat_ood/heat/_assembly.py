@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..energies import Composition, Energy, Prior, check_weights, columns_of, create_prior
-from ..errors import InputError
+from ..errors import Argument, InputError
 from ..features import Features
 from ..residual import Hybrid, Residual
 from ._choice import Choice
@@ -32,7 +32,9 @@ def names_of(priors: Sequence[str | Energy], weights: Sequence[float] | None, fe
         text = "; ".join(f"{n} reads {', '.join(columns)}" for n, columns in missing.items())
         raise InputError(
             f"Some priors cannot be had from {features!r}: {text}. Extract what is missing, or name the priors "
-            f"that there are features for{': priors=' + repr(usable) if usable else ''}."
+            "that there are features for",
+            *((": ", Argument("priors", usable)) if usable else ()),
+            ".",
         )
     check_weights(weights, len(names))
     return tuple(names)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import Argument, InputError
 from ..features import Features, check_same_model
 from ..residual import Residual
 from ._assembly import name_of
@@ -32,7 +32,7 @@ def check_fit(heat: HEAT, features: Features, contrast: Features | None) -> None
         if heat.residual is None:
             raise InputError("contrast teaches the residuals, and residual=None has none. Leave out one of the two.")
     if isinstance(heat.priors, str):
-        raise InputError(f"priors is a sequence: write priors=({heat.priors!r},).")
+        raise InputError("priors is a sequence: write ", Argument("priors", (heat.priors,)), ".")
     if heat.priors is not None and not heat.priors:
         raise InputError("HEAT needs at least one prior. Leave out priors for the default.")
     if heat.priors is None and heat.weights is not None:

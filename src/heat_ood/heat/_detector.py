@@ -67,6 +67,9 @@ class HEAT(Energy):
         ['prior/gmm', 'score']
     """
 
+    rises = ("far",)
+    trains = True
+
     def __init__(
         self,
         priors: Sequence[str | Energy] | None = None,

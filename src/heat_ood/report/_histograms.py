@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ..errors import InputError
-from ..metrics import Floats, Scores, as_scores, auroc
+from ..metrics import Scores, as_scores, auroc
 
 __all__ = ["panels", "score_histograms"]
 
@@ -33,6 +34,7 @@ LEGEND: dict[str, Any] = {"fontsize": 9.5, "frameon": False, "labelcolor": INK, 
 # Limits of what a set may do to the axes, so that the others stay readable; the legend says what was cut.
 FAR = 4  # widths of the ID scores to either side
 TALL = 4  # times the median peak
+Floats = npt.NDArray[np.float64]
 
 
 def score_histograms(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files import write
 from ..results import FULL_NAMES, SHOWN, Entry, Results, better, champion, percent
 from ._blocks import box, has_lines
 from ._figures import figures
@@ -32,7 +33,7 @@ def write_report(results: Sequence[Results] | Results, path: str | PathLike[str]
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"A report is an HTML file, and {path.name!r} is not named as one. Call it {path.stem}.html.")
-    path.write_text(report(results), encoding="utf-8")
+    write(path, report(results))
     return path
 
 

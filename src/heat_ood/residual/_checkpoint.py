@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..errors import FormatError, InputError
+from ..files import replacing
 
 __all__ = ["Checkpoint"]
 
@@ -28,12 +28,10 @@ class Checkpoint:
         self.path, self.identity = path, identity
 
     def save(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Write beside, then replace: a kill leaves the old file or the new one."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        part = self.path.with_suffix(".part")
+        """Replace the file: a kill leaves the old one or the new one."""
         metadata = {"identity": self.identity, "facts": json.dumps(facts)}
-        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, part, metadata)
-        os.replace(part, self.path)
+        with replacing(self.path) as part:
+            save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, part, metadata)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The last saved state; None where there is none."""

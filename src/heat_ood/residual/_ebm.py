@@ -40,6 +40,7 @@ class EnergyBasedModel(Hybrid):
         torch.Size([300])
     """
 
+    trains = True
     no_prior = "it is a network already, trained as a residual is"
 
     def __init__(

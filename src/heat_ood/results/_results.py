@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -13,13 +12,16 @@ import numpy as np
 
 from ..errors import FormatError, InputError
 from ..evaluation import AVERAGE, Evaluation
+from ..files import Format, plain, restored, write
 from ..metrics import METRICS
 from ._curves import Curve
-from ._records import anything, evaluation, layout, many, mapping, number, optional, plain, record, text, whole
+from ._layout import layout
 
 __all__ = ["KINDS", "Cost", "Curve", "Entry", "Mean", "Missing", "Picture", "Results", "Run", "better"]
 
-FORMAT, VERSION = "heat-ood/results", 1
+FORMAT = Format("heat-ood/results", 1)
+FOREIGN = "Pass a file that heat-ood benchmark wrote."
+AGAIN = "Run the benchmark again, or restore the file."
 KINDS = ("baseline", "prior", "corrected", "composition", "heat", "paper")
 
 
@@ -213,7 +215,7 @@ class Results:
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON holds; NaN and infinities are text."""
-        return {"format": FORMAT, "version": VERSION, **plain(self)}
+        return FORMAT.stamp(plain(vars(self)))
 
     def to_json(self) -> str:
         """:meth:`to_dict` as text, the same for the same results; :meth:`from_json` reads it back."""
@@ -222,23 +224,15 @@ class Results:
     @classmethod
     def from_json(cls, text: str) -> Results:
         """Read :meth:`to_json` back; anything else is a :class:`~heat_ood.errors.FormatError`."""
-        remedy = "Pass a file that heat-ood benchmark wrote"
+        return cls._read(text, "The text")
+
+    @classmethod
+    def _read(cls, text: str | bytes, what: object) -> Results:
+        content = FORMAT.unstamp(FORMAT.parse(text, what, FOREIGN, AGAIN))
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"These are not results: they are not JSON ({error}). {remedy}.") from error
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-            raise FormatError(f"These are not results: they do not say {FORMAT!r}. {remedy}.")
-        version = data.pop("version", None)
-        if version != VERSION:
-            raise FormatError(
-                f"The results have format version {version!r}; this heat-ood reads {VERSION}. Upgrade heat-ood, or run "
-                "the benchmark again."
-            )
-        try:
-            return read_results(data, "results")
-        except InputError as error:
-            raise FormatError(f"The results are damaged: {error}") from error
+            return restored(cls, content, "results")
+        except (FormatError, InputError) as error:
+            raise FormatError(f"{what} is damaged: {str(error).removesuffix('.')}. {AGAIN}") from error
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write JSON, or tables in Markdown, CSV or LaTeX: ``.json``, ``.md``, ``.csv`` or ``.tex``, by the suffix."""
@@ -251,16 +245,13 @@ class Results:
             raise InputError(
                 f"Cannot tell the format from {path.name!r}. Let the name end in one of {', '.join(writers)}."
             )
-        path.write_text(writers[path.suffix.lower()](self), encoding="utf-8")
+        write(path, writers[path.suffix.lower()](self))
         return path
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Results:
         """Read what :meth:`save` wrote as ``.json``."""
-        try:
-            return cls.from_json(Path(path).read_text(encoding="utf-8"))
-        except (FormatError, UnicodeDecodeError) as error:
-            raise FormatError(f"{path} cannot be read. {error}") from error
+        return cls._read(Path(path).read_bytes(), path)
 
 
 def over_sets(evaluation: Evaluation, metric: str, sets: Sequence[str], average: bool) -> float:
@@ -269,37 +260,3 @@ def over_sets(evaluation: Evaluation, metric: str, sets: Sequence[str], average:
         return float(getattr(evaluation.average, metric))
     values = {row.name: getattr(row, metric) for row in evaluation}
     return float(np.mean([values.get(name, np.nan) for name in sets])) if sets else float("nan")
-
-
-read_curve = record(
-    Curve, **dict.fromkeys(("id_accepted", "ood_accepted", "edges", "id_density", "ood_density"), many(number))
-)
-read_run = record(
-    Run,
-    seed=whole,
-    evaluation=evaluation,
-    fit_seconds=optional(number),
-    score_seconds=optional(number),
-    alarms=mapping(number),
-    curves=mapping(read_curve),
-)
-read_entry = record(
-    Entry,
-    name=text,
-    kind=text,
-    runs=many(read_run),
-    settings=mapping(anything),
-    series=optional(text),
-    x=optional(number),
-)
-read_picture = record(Picture, set=text, image=text, caught_by=many(text), missed_by=many(text), scores=mapping(number))
-read_results = record(
-    Results,
-    **dict.fromkeys(("suite", "title", "id", "backbone", "experiment"), text),
-    groups=mapping(many(text)),
-    entries=many(read_entry),
-    missing=many(record(Missing, name=text, get=text, put=text)),
-    about=mapping(anything),
-    pictures=many(read_picture),
-    costs=many(record(Cost, name=text, milliseconds=number, share=number)),
-)

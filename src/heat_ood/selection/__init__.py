@@ -1,7 +1,10 @@
-"""Choosing by ID data alone: two tasks made of it, the rules that compete, and who wins."""
+"""Choosing by ID data alone: rules of composition, and how far a residual may go, judged by tasks made of it."""
 
-from ._bounds import BOUNDS, ODDS, compare_bounds
+from ._bounds import BOUNDS as BOUNDS
+from ._bounds import ODDS as ODDS
+from ._bounds import compare_bounds
 from ._compare import Comparison, Verdict, compare
-from ._rules import RULES, Rule
+from ._rules import RULES as RULES
+from ._rules import Rule as Rule
 
-__all__ = ["BOUNDS", "ODDS", "RULES", "Comparison", "Rule", "Verdict", "compare", "compare_bounds"]
+__all__ = ["Comparison", "Verdict", "compare", "compare_bounds"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..energies import CHUNK, dealt, logits_of
-from ..errors import InputError
+from ..errors import Argument, InputError
 from ..features import Features
 from ..heat import AGAINST_CONTRAST, HEAT
 from ..metrics import summary
@@ -86,7 +86,9 @@ def unseen_kinds(
     if labels is None or len(kinds) < HALVES:
         raise InputError(
             f"The contrast features have {len(kinds)} kinds of distortion; judging by unseen ones takes at least "
-            f"{HALVES}. Make them with Extractor.contrast(loader, kinds=…)."
+            f"{HALVES}. Make them with Extractor.contrast and more ",
+            Argument("kinds"),
+            ".",
         )
     pairs: list[tuple[Terms, Terms]] = []
     for half in range(HALVES):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..energies import Task, create_prior, distortion_tasks, left_out_tasks
-from ..errors import InputError
+from ..errors import Argument, InputError
 from ..features import Features
 from ..heat import HEAT, check_fit, default_choice, names_of
 from ..metrics import summary
@@ -108,7 +108,9 @@ def compare(
         True
     """
     if contrast is None and not folds:
-        raise InputError("There is nothing to judge by: pass contrast, folds, or both.")
+        raise InputError(
+            "There is nothing to judge by: pass ", Argument("contrast"), ", ", Argument("folds"), ", or both."
+        )
     detector = HEAT(priors, seed=seed)
     check_fit(detector, train, contrast)
     names = default_choice(train).priors if priors is None else names_of(priors, None, train)

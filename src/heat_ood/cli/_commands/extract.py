@@ -1,0 +1,57 @@
+"""``heat-ood extract``: images and a model to stored features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .._model_options import ModelOptions, with_model_options
+from .._options import Json, Out, Overwrite
+from .._registry import command
+from .._storing import store, tell
+
+__all__ = ["extract"]
+
+
+@command(order=20, interrupted="run the same command again to go on")
+@with_model_options
+def extract(
+    model_options: ModelOptions,
+    images: Annotated[
+        Path,
+        typer.Option(
+            help="A folder of class folders, a flat folder (no labels), or an .npz file with images and perhaps labels."
+        ),
+    ],
+    out: Out,
+    limit: Annotated[int | None, typer.Option(min=1, help="So many images, spread evenly over the set.")] = None,
+    no_labels: Annotated[
+        bool, typer.Option("--no-labels", help="Leave the labels out, as for sets with other classes.")
+    ] = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Run images through a frozen model and store its features.
+
+    Interrupted, the same command goes on where it was.
+
+    [dim]Example:[/dim]
+
+      heat-ood extract --model timm:resnet34 --pretrained --images train/ --out features/train
+    """
+    _, result = store(
+        model_options,
+        images,
+        out,
+        lambda extractor, loader, anew: extractor.extract(loader, out, overwrite=anew),
+        labels=not no_labels,
+        overwrite=overwrite,
+        limit=limit,
+    )
+    tell(result, json, classes=few(result["classes"]))
+
+
+def few(names: list[str] | None) -> str:
+    return "none" if names is None else f"{len(names)}: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"

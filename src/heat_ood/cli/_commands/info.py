@@ -1,0 +1,94 @@
+"""``heat-ood info``: what a folder holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .._options import Json
+from .._output import emit, facts, show, training_table
+from .._registry import command
+
+__all__ = ["info"]
+
+
+@command(order=90)
+def info(
+    path: Annotated[Path, typer.Argument(help="A detector, or stored features.")],
+    json: Json = False,
+) -> None:
+    """Say what a folder holds: a detector (checked whole) or stored features.
+
+    [dim]Example:[/dim]
+
+      heat-ood info detector
+    """
+    from ...energies import DETECTOR_FILE
+    from ...errors import InputError
+    from ...features import FEATURES_FILE
+
+    if (path / DETECTOR_FILE).exists():
+        about_detector(path, json)
+    elif (path / FEATURES_FILE).exists():
+        about_features(path, json)
+    else:
+        what = "There is no such folder" if not path.exists() else f"It has neither {DETECTOR_FILE} nor {FEATURES_FILE}"
+        raise InputError(
+            f"{path} is neither a detector nor stored features. {what}; pass what heat-ood fit or extract wrote."
+        )
+
+
+def about_detector(path: Path, json: bool) -> None:
+    from ...energies import Energy
+
+    energy = Energy.load(path)
+    known = energy.calibration
+    calibration = None if known is None else {"samples": len(known.scores), "per_class": known.per_class}
+    outcomes, log = getattr(energy, "outcomes", {}), getattr(energy, "log", {})
+    result: dict[str, Any] = {"detector": str(path), "method": energy.name, "reads": energy.reads}
+    result |= {"priors": getattr(energy, "priors_", ()), "settings": energy.settings, "calibration": calibration}
+    result |= {"fingerprint": energy.fingerprint, "bytes": sum(f.stat().st_size for f in path.iterdir() if f.is_file())}
+    if json:
+        emit({**result, "outcomes": outcomes, "log": log})
+        return
+    shown = {**result, "reads": ", ".join(energy.reads), "priors": ", ".join(result["priors"]) or "none"}
+    shown["settings"] = "\n".join(f"{name} = {value!r}" for name, value in energy.settings.items())
+    shown["calibration"] = "none: no p-values yet"
+    if calibration is not None:
+        shown["calibration"] = f"{calibration['samples']:,} samples{', per predicted class' * calibration['per_class']}"
+    show(facts({**shown, "bytes": f"{result['bytes']:,}"}))
+    if outcomes:
+        show(training_table(outcomes, log))
+
+
+def about_features(path: Path, json: bool) -> None:
+    from ...features import Features, column_name, read_manifest
+    from .._sidecar import read_sidecar
+
+    manifest = read_manifest(path)
+    if manifest.finished:
+        Features.open(path)
+    columns = {column_name((c.layer, c.pooling)): {"width": c.width or 1, "dtype": c.dtype} for c in manifest.columns}
+    sidecar = read_sidecar(path) or {}
+    result = {"features": str(path), "finished": manifest.finished, "samples": manifest.count, "columns": columns}
+    result |= {
+        "origin": manifest.origin or None,
+        "classes": manifest.classes,
+        "head": bool(manifest.head),
+        "fingerprint": manifest.fingerprint,
+    }
+    result |= {key: sidecar.get(key) for key in ("model", "images", "preprocessing")} | {
+        "class_names": sidecar.get("classes")
+    }
+    if json:
+        emit(result)
+        return
+    shown = {name: value for name, value in result.items() if value is not None}
+    if sidecar:
+        shown["preprocessing"] = ", ".join(f"{name} {value}" for name, value in sidecar["preprocessing"].items())
+    shown["columns"] = ", ".join(f"{name} ({c['width']} × {c['dtype']})" for name, c in columns.items())
+    show(facts(shown))
+    if not manifest.finished:
+        show("not finished: run the extraction again with the same arguments, and it goes on")

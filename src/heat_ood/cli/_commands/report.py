@@ -1,0 +1,45 @@
+"""``heat-ood report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .._options import Json
+from .._output import emit, facts, show
+from .._registry import command
+
+__all__ = ["report"]
+
+
+@command(order=120)
+def report(
+    results: Annotated[
+        list[Path], typer.Argument(help="Files that heat-ood benchmark wrote (results.json), or their folders.")
+    ],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    json: Json = False,
+) -> None:
+    """Write results as one HTML page that needs no network; several are compared side by side.
+
+    [dim]Example:[/dim]
+
+      heat-ood report results/shared-cifar10/main results/shared-cifar100/main --out report.html
+    """
+    from ...report import lost, summary, write_report
+    from ...results import Results
+
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise typer.BadParameter(f"{out.name} should end in .html.", param_hint="--out")
+    found = [Results.load(path / "results.json" if path.is_dir() else path) for path in results]
+    write_report(found, out)
+    words = [[text for text in (*summary(r), lost(r)) if text] for r in found]
+    if json:
+        runs = [{"suite": r.suite, "experiment": r.experiment, "summary": w} for r, w in zip(found, words, strict=True)]
+        emit({"report": str(out), "results": runs})
+        return
+    for texts in words:
+        show("\n".join(texts) + "\n")
+    show(facts({"report": out}))

@@ -1,0 +1,27 @@
+"""Arguments and options that several commands declare alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["FROM_IMAGES", "Detector", "Json", "Members", "Out", "Overwrite"]
+
+FROM_IMAGES = "From images"
+"""The panel of the help with what matters for images alone."""
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Detector = Annotated[Path, typer.Argument(help="A folder that heat-ood fit wrote.")]
+Out = Annotated[
+    Path, typer.Option(help="A folder for the features; what they were made of is written beside it, OUT.json.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start anew, even if there are features.")]
+Members = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--member",
+        help="Weights of a further member of an ensemble, beside --weights; give it several times for several.",
+        rich_help_panel=FROM_IMAGES,
+    ),
+]

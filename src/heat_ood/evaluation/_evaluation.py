@@ -1,0 +1,181 @@
+"""The rows of an evaluation and their average, as objects, Markdown, JSON, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError, InputError
+from ..files import Format, plain, restored, write
+from ..metrics import METRICS
+from ._markdown import escape, markdown
+
+__all__ = ["AVERAGE", "CONVENTION", "HEADERS", "Evaluation", "Row"]
+
+HEADERS = {
+    "auroc": "AUROC ↑",
+    "aupr_in": "AUPR-in ↑",
+    "aupr_out": "AUPR-out ↑",
+    "fpr_at_95_id": "fpr_at_95_id ↓",
+    "fpr_at_95_ood": "fpr_at_95_ood ↓",
+}
+"""Metrics as tables name them, with the way that is better."""
+CONVENTION = "score: higher = more OOD"
+"""What stands below every table."""
+AVERAGE = "average"
+"""The name of the last row."""
+FORMAT = Format("heat-ood/evaluation", 1)
+FOREIGN = "Pass what Evaluation.to_json wrote."
+AGAIN = "Write it again with Evaluation.to_json."
+
+
+@dataclass(frozen=True)
+class Row:
+    """One OOD set against the ID set; metrics and intervals as fractions, see :class:`heat_ood.metrics.Metrics`."""
+
+    name: str
+    n_id: int
+    n_ood: int
+    auroc: float
+    aupr_in: float
+    aupr_out: float
+    fpr_at_95_id: float
+    fpr_at_95_ood: float
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def cell(self, metric: str, intervals: bool = False) -> str:
+        """A metric in percent with one decimal, with its interval in brackets if asked for and known."""
+        text = percent(getattr(self, metric))
+        if intervals and metric in self.intervals:
+            low, high = self.intervals[metric]
+            text += f" [{percent(low)}, {percent(high)}]"
+        return text
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How the intervals of an evaluation were made."""
+
+    resamples: int
+    level: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a file of an evaluation holds, besides its header."""
+
+    convention: str
+    bootstrap: Bootstrap | None
+    rows: tuple[Row, ...]
+    average: Row
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """The rows of :func:`evaluate`: iterate, or index by the name of an OOD set.
+
+    Args:
+        rows: one row for each OOD set.
+        average: the mean of each metric over the sets, each set counting once; ``n_ood`` is their total.
+        resamples: of the bootstrap; zero without intervals.
+        level: of the intervals.
+        seed: of the bootstrap.
+    """
+
+    rows: tuple[Row, ...]
+    average: Row
+    resamples: int = 0
+    level: float = 0.95
+    seed: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the OOD sets."""
+        return tuple(row.name for row in self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __getitem__(self, name: str) -> Row:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(f"no OOD set named {name!r}; there are {', '.join(self.names)} (the mean over all is .average)")
+
+    def __repr__(self) -> str:
+        lines = [["", "n_ood", *HEADERS.values()]]
+        lines += [[row.name, str(row.n_ood), *(row.cell(m) for m in METRICS)] for row in (*self.rows, self.average)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = ["  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]) for name, *cells in lines]
+        return "\n".join([f"Evaluation: {self.average.n_id:,} ID samples, percent, {CONVENTION}", *table])
+
+    # As Markdown, JSON, CSV
+
+    def to_markdown(self, intervals: bool = True) -> str:
+        """A table in percent; the interval of each metric stands in brackets where there is one."""
+        shown = intervals and self.resamples > 0
+        body = [[escape(r.name), f"{r.n_ood:,}", *(r.cell(m, shown) for m in METRICS)] for r in self.rows]
+        body.append([f"**{AVERAGE}**", f"{self.average.n_ood:,}", *(self.average.cell(m, shown) for m in METRICS)])
+        note = f"Percent; {self.average.n_id:,} ID samples; {CONVENTION}."
+        if shown:
+            note += f" In brackets: {100 * self.level:g} % bootstrap intervals, {self.resamples} resamples."
+        return markdown(["OOD set", "n_ood", *HEADERS.values()], body, note)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, fractions unrounded; NaN is text."""
+        bootstrap = Bootstrap(self.resamples, self.level, self.seed) if self.resamples else None
+        return FORMAT.stamp(plain(Stored(CONVENTION, bootstrap, self.rows, self.average)))
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as text; :meth:`from_json` reads it back, equal."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Evaluation:
+        """Read :meth:`to_dict` back."""
+        content = FORMAT.unstamp(FORMAT.check(data, "The evaluation", FOREIGN, AGAIN))
+        try:
+            found = restored(Stored, content, "evaluation")
+        except FormatError as error:
+            raise FormatError(f"The evaluation is damaged: {error}. {AGAIN}") from error
+        return cls(found.rows, found.average, *(() if found.bootstrap is None else astuple(found.bootstrap)))
+
+    @classmethod
+    def from_json(cls, text: str) -> Evaluation:
+        """Read :meth:`to_json` back."""
+        return cls.from_dict(FORMAT.parse(text, "The evaluation", FOREIGN, AGAIN))
+
+    def to_csv(self) -> str:
+        """A line for each set and one for the average; fractions unrounded, intervals as ``…_low`` and ``…_high``."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["name", "n_id", "n_ood", *(m + end for m in METRICS for end in ("", "_low", "_high"))])
+        for row in (*self.rows, self.average):
+            cells = [cell for m in METRICS for cell in (getattr(row, m), *row.intervals.get(m, ("", "")))]
+            writer.writerow([row.name, row.n_id, row.n_ood, *cells])
+        return out.getvalue()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write Markdown, JSON or CSV, as the suffix says: ``.md``, ``.json``, ``.csv``."""
+        writers: dict[str, Callable[[], str]] = {".md": self.to_markdown, ".json": self.to_json, ".csv": self.to_csv}
+        path = Path(path)
+        if path.suffix.lower() not in writers:
+            raise InputError(
+                f"Cannot tell the format from {path.name!r}. "
+                f"Name the file {path.stem}.md, {path.stem}.json or {path.stem}.csv."
+            )
+        write(path, writers[path.suffix.lower()]())
+
+
+def percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f}"

@@ -1,0 +1,13 @@
+"""Images from a folder or an ``.npz`` file, resized, cropped and normalised as a model expects them."""
+
+from ._files import UnreadableImageError
+from ._files import images_below as images_below
+from ._files import is_image as is_image
+from ._opening import open_images
+from ._opening import spread as spread
+from ._preprocessing import IMAGENET as IMAGENET
+from ._preprocessing import Preprocessing
+from ._sets import FolderImages as FolderImages
+from ._sets import ImageSet
+
+__all__ = ["ImageSet", "Preprocessing", "UnreadableImageError", "open_images"]

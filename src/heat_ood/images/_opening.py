@@ -1,0 +1,95 @@
+"""Images by the path of a folder or an ``.npz`` file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import InputError
+from ._files import SUFFIXES, images_below, images_in, readable
+from ._sets import ArrayImages, FolderImages, ImageSet
+
+__all__ = ["open_images", "spread"]
+
+
+def open_images(
+    path: str | PathLike[str], *, labels: bool = True, limit: int | None = None, skip_unreadable: bool = False
+) -> ImageSet:
+    """The images of a folder, or of an ``.npz`` file with ``images`` and perhaps ``labels``.
+
+    A folder of folders has a class a subfolder, numbered in the order of their names; a flat folder has no labels.
+
+    Args:
+        path: the folder or file.
+        labels: False leaves them out.
+        limit: take only so many, spread evenly over the set.
+        skip_unreadable: decode every image beforehand and leave out those that fail.
+    """
+    root = Path(path)
+    if limit is not None and limit < 1:
+        raise InputError(f"limit must be at least 1, not {limit}.")
+    if not root.exists():
+        raise InputError(f"There is no {root}. Pass a folder of images, or an .npz file that holds images.")
+    if root.is_file():
+        return open_npz(root, labels, limit)
+    return open_folder(root, labels, limit, skip_unreadable)
+
+
+def open_folder(root: Path, labels: bool, limit: int | None, skip_unreadable: bool) -> ImageSet:
+    flat = images_in(root)
+    folders = sorted(f for f in root.iterdir() if f.is_dir() and not f.name.startswith("."))
+    nested = [[f"{folder.name}/{name}" for name in images_below(folder)] for folder in folders]
+    if flat and any(nested):
+        raise InputError(
+            f"{root} holds images beside folders of images ({flat[0]} beside {folders[0].name}/), so the classes are "
+            "not clear. Put every image in the folder of its class, or all in one flat folder."
+        )
+    names = flat or [name for group in nested for name in group]
+    if not names:
+        raise InputError(f"There are no images in {root}. Images are files that end in {', '.join(SUFFIXES)}.")
+    classes = None if flat or not labels else [folder.name for folder in folders]
+    targets = np.repeat(np.arange(len(nested)), [len(group) for group in nested]) if classes is not None else None
+
+    rows = spread(len(names), limit)
+    if skip_unreadable:
+        rows = [row for row in rows if readable(root / names[row])]
+        if not rows:
+            raise InputError(f"No image in {root} can be read. Check a file in an image viewer.")
+    return FolderImages(root, names, rows, None if targets is None else targets[list(rows)], classes)
+
+
+def open_npz(file: Path, labels: bool, limit: int | None) -> ImageSet:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            images = archive["images"]
+            targets = archive["labels"] if labels and "labels" in archive else None
+    except (OSError, ValueError, KeyError, AttributeError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"{file} is not an .npz file with an array 'images' ({error}). Write one with "
+            "numpy.savez(file, images=…, labels=…), or pass a folder of images."
+        ) from error
+    if (
+        images.dtype != np.uint8
+        or images.ndim not in (3, 4)
+        or (images.ndim == 4 and images.shape[3] != 3)
+        or not len(images)
+    ):
+        raise InputError(
+            f"The images in {file} are {images.dtype} of shape {images.shape}. Save them as uint8, (n, height, width, "
+            "3), or (n, height, width) if they are grey."
+        )
+    if targets is not None and (targets.shape != (len(images),) or targets.dtype.kind not in "iu"):
+        raise InputError(
+            f"The labels in {file} are {targets.dtype} of shape {targets.shape}. Save {len(images)} integers."
+        )
+    rows = spread(len(images), limit)
+    return ArrayImages(file, images, rows, None if targets is None else targets[list(rows)].astype(np.int64))
+
+
+def spread(n: int, limit: int | None) -> Sequence[int]:
+    """So many of n rows, spread evenly; all of them where there is no limit."""
+    return range(n) if limit is None or limit >= n else [i * n // limit for i in range(limit)]

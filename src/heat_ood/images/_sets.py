@@ -1,0 +1,115 @@
+"""Images in a fixed order, of a folder or an array."""
+
+from __future__ import annotations
+
+import zipfile
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ._files import decode
+from ._preprocessing import Preprocessing
+
+__all__ = ["ArrayImages", "FolderImages", "ImageSet"]
+
+
+class ImageSet(Dataset[Any]):
+    """Images in a fixed order: tensors or, where labels are known, pairs ``(tensor, label)``.
+
+    Args:
+        root: the folder or the file.
+        rows: which images of it, in order.
+        targets: the label of each image, or None.
+        classes: the names of the labels, or None.
+    """
+
+    def __init__(
+        self, root: Path, rows: Sequence[int], targets: np.ndarray[Any, Any] | None, classes: Sequence[str] | None
+    ) -> None:
+        self.root, self.rows, self.targets = root, rows, targets
+        self.classes = None if classes is None else tuple(classes)
+        self.preprocessing = Preprocessing()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Tensor | tuple[Tensor, int]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"image {index} of {len(self)}")
+        x = self.preprocessing(self.read(self.rows[index]))
+        return x if self.targets is None else (x, int(self.targets[index]))
+
+    @abstractmethod
+    def read(self, row: int) -> Image.Image:
+        """One decoded image."""
+
+    @property
+    def files(self) -> tuple[str, ...] | None:
+        """The name of each image's file within the folder, if it has one."""
+        return None
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all images surely have one size."""
+        return False
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Tells whether another set holds the same images in the same order."""
+        return {
+            "count": len(self),
+            "classes": None if self.classes is None else list(self.classes),
+            "files": self.files,
+        }
+
+
+class FolderImages(ImageSet):
+    """The image files of a folder; see :func:`open_images`."""
+
+    def __init__(
+        self, root: Path, names: list[str], rows: Sequence[int], targets: Any, classes: Sequence[str] | None
+    ) -> None:
+        super().__init__(root, rows, targets, classes)
+        self.names = names
+
+    def read(self, row: int) -> Image.Image:
+        return decode(self.root / self.names[row])
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(self.names[row] for row in self.rows)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity, "files": list(self.files)}
+
+
+class ArrayImages(ImageSet):
+    """The array ``images`` of an ``.npz`` file, uint8, (n, h, w, 3) or (n, h, w)."""
+
+    def __init__(self, root: Path, images: np.ndarray[Any, Any], rows: Sequence[int], targets: Any) -> None:
+        super().__init__(root, rows, targets, None)
+        self.images = images
+
+    def read(self, row: int) -> Image.Image:
+        return Image.fromarray(self.images[row])
+
+    @property
+    def uniform(self) -> bool:
+        return True
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        with zipfile.ZipFile(self.root) as archive:
+            sums = {
+                entry.filename: entry.CRC
+                for entry in archive.infolist()
+                if entry.filename in ("images.npy", "labels.npy")
+            }
+        return {**super().identity, "checksums": sums}

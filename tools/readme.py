@@ -1,0 +1,293 @@
+"""The README's table and picture, and the full table, from the stored results of the shared suites.
+
+    python tools/readme.py            # writes them
+    python tools/readme.py --check    # fails where they differ from the results
+
+Reads ``docs/results/shared-*/main/results.json``, as ``heat-ood benchmark SUITE --out docs/results/SUITE/main`` writes
+them. The README has the rows of HEAT, the plain composition and HEAT's priors, and the best of the others; all rows are
+in ``docs/results/README.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from PIL import Image
+
+from heat_ood.results import (
+    Entry,
+    Results,
+    Value,
+    champion,
+    columns,
+    duel,
+    grid,
+    percent,
+    plain_composition,
+    points,
+)
+from heat_ood.results._tables import cell, markdown_style
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.container import BarContainer
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- results: python tools/readme.py -->", "<!-- /results -->"
+OURS = ("heat", "composition", "prior")
+"""The kinds of rows that are always shown."""
+BEST, DRAWN = 10, 3
+"""So many of the other methods in the README's table, and in the picture."""
+FULL, FEW = Path("docs/results/README.md"), Path("README.md")
+PICTURE = Path("docs/images/shared.png")
+NUMBERS = "Numbers"
+"""The field of the picture's file that holds what it shows."""
+OTHERS = {
+    "beyond.md": "the parts of the default, one by one",
+    "methods.md": "methods and their corrected forms, by set",
+    "backbone-cifar10.md": "another backbone, CIFAR-10",
+    "backbone-cifar100.md": "another backbone, CIFAR-100",
+    "text.md": "text",
+    "cost.md": "what methods cost",
+}
+"""The other files of results, which scripts of benchmarks/ write."""
+STYLES = {
+    "heat": [("#d55e00", ""), ("#e69f00", ""), ("#e69f00", "///"), ("#e69f00", "...")],
+    "composition": [("#0072b2", ""), ("#0072b2", "ooo")],
+    "prior": [("#56b4e9", "///"), ("#56b4e9", "..."), ("#56b4e9", "")],
+    "baseline": [("#999999", ""), ("#999999", "\\\\\\"), ("#999999", "xxx")],
+}
+
+
+def stored(root: Path = ROOT) -> list[Results]:
+    """The results that there are, by name."""
+    order = ("shared-cifar10", "shared-cifar100")
+    files = [root / "docs" / "results" / name / "main" / "results.json" for name in order]
+    return [Results.load(file) for file in files if file.exists()]
+
+
+# Rows
+
+
+def score(name: str, found: Sequence[Results]) -> float:
+    """A method's average AUROC, averaged over the networks that it was measured on."""
+    return float(np.mean([r.mean(e, "auroc").mean for r in found for e in r.measured if e.name == name]))
+
+
+def kinds(found: Sequence[Results]) -> dict[str, str]:
+    """All measured rows, the best first, with their kinds."""
+    known = {entry.name: entry.kind for results in found for entry in results.measured}
+    return {name: known[name] for name in sorted(known, key=lambda name: -score(name, found))}
+
+
+def shown(found: Sequence[Results], others: int) -> dict[str, str]:
+    """HEAT, the plain composition, HEAT's priors, and the best of the others, the best first."""
+    rows = kinds(found)
+    best = [name for name, kind in rows.items() if kind not in OURS][:others]
+    return {name: kind for name, kind in rows.items() if kind in OURS or name in best}
+
+
+def table(found: Sequence[Results], rows: dict[str, str]) -> str:
+    """Averages and the AUROC of the near sets, for each network."""
+    titles = [title for r in found for title in (f"{r.id}: FPR95 ↓ / AUROC ↑", "near-OOD AUROC ↑")]
+    lines = ["| | " + " | ".join(titles) + " |", "|---" + "|---:" * len(titles) + "|"]
+    parts = [cells(results) for results in found]
+    for name, kind in rows.items():
+        title = f"**{name}**" if kind in ("heat", "composition") else name
+        row = [text for part in parts for text in part.get(name, ("–", "–"))]
+        lines.append(f"| {' | '.join([title, *row])} |")
+    return "\n".join(lines)
+
+
+def cells(results: Results) -> dict[str, tuple[str, str]]:
+    fpr, auroc = (grid(results, metric) for metric in ("fpr_at_95_id", "auroc"))
+    titles = [column.title for column in columns(results)]
+    average, near = titles.index("average"), titles.index("near average")
+
+    def row(i: int) -> tuple[str, str]:
+        values: list[Value] = [fpr[i][average], auroc[i][average]]
+        return cell(values, markdown_style, spread=True), cell([auroc[i][near]], markdown_style, spread=False)
+
+    return {entry.name: row(i) for i, entry in enumerate(results.entries) if entry.kind != "paper"}
+
+
+# Words
+
+
+def verdict(results: Results) -> str:
+    """Who is best by each of the table's numbers, where HEAT stands, and what its residuals add."""
+    heat, plain = champion(results), plain_composition(results)
+    assert heat is not None
+    assert plain is not None
+    near = tuple(results.groups["near"])
+    wins = [
+        best(results, heat, title, metric, sets)
+        for title, metric, sets in (
+            ("FPR95", "fpr_at_95_id", None),
+            ("AUROC", "auroc", None),
+            ("near-OOD AUROC", "auroc", near),
+        )
+    ]
+    gains = []
+    for title, metric in (("FPR95", "fpr_at_95_id"), ("AUROC", "auroc")):
+        found = duel(results, heat, plain, metric)
+        gains.append(f"{title} {points(found.lead)} {'better' if found.lead >= 0 else 'worse'}")
+    return f"{results.id}: {'; '.join(wins)}. HEAT against the plain composition: {', '.join(gains)}."
+
+
+def best(results: Results, heat: Entry, title: str, metric: str, sets: tuple[str, ...] | None) -> str:
+    first, second = results.ranked(metric, sets)[:2]
+    other = second if first == heat else heat
+    one, two = (f"{e.name} {percent(results.mean(e, metric, sets).mean)}" for e in (first, other))
+    return f"best {title} {one} ({two})"
+
+
+def opening(found: Sequence[Results]) -> str:
+    """What stands between the README's marks."""
+    others = sum(kind not in OURS for kind in kinds(found).values())
+    rows = f"HEAT, the plain composition, HEAT's priors, and the best {BEST} of {others} other methods by AUROC"
+    parts = [table(found, shown(found, BEST)), wrapped(f"{rows}; [all of them]({FULL.as_posix()}).")]
+    parts += ["\n".join(wrapped(verdict(results), "- ") for results in found)]
+    return "\n\n".join([*parts, f"![AUROC on near, mid and far OOD sets]({PICTURE.as_posix()})"])
+
+
+def everything(found: Sequence[Results]) -> str:
+    """The full table, with where its numbers are from."""
+    seeds = " and ".join(sorted({str(len(results.seeds)) for results in found}))
+    about = (
+        "Every method on the networks and images of `../shared/data`, with its defaults. FPR95 (share of OOD accepted "
+        f"when 95 % of ID is) / AUROC in percent, averages over six OOD sets, mean of {seeds} seeds ± their standard "
+        "deviation (odin and gram: one run); the best of a column in bold, the second in italics; ordered by AUROC. "
+        "Written by `python tools/readme.py`."
+    )
+    items = []
+    for results in found:
+        folder = f"{results.suite}/{results.experiment}"
+        items.append(
+            f"{results.id}: [every set and metric]({folder}/results.md), [the report]({folder}/report.html) "
+            f"(download it to read it), [JSON]({folder}/results.json), made by "
+            f"`heat-ood benchmark {results.suite} --out docs/results/{folder}`"
+        )
+    others = [f"[{title[0].upper()}{title[1:]}]({file})" for file, title in OTHERS.items()]
+    listed = "\n".join(wrapped(item, "- ") for item in (*items, *others))
+    return "\n\n".join(["# Results", wrapped(about), table(found, kinds(found)), listed]) + "\n"
+
+
+def wrapped(text: str, bullet: str = "") -> str:
+    """Lines of at most 100 characters."""
+    inner = " " * len(bullet)
+    return textwrap.fill(text, 100, initial_indent=bullet, subsequent_indent=inner, break_on_hyphens=False)
+
+
+# The picture
+
+
+def drawn(found: Sequence[Results]) -> dict[str, tuple[str, str]]:
+    """The methods of the picture, HEAT first, with a colour and a hatching of their own."""
+    rows = shown(found, DRAWN)
+    order = sorted(rows, key=lambda name: (list(STYLES).index(style_of(rows[name])), name != "HEAT"))
+    left = {kind: cycle(styles) for kind, styles in STYLES.items()}
+    return {name: next(left[style_of(rows[name])]) for name in order}
+
+
+def style_of(kind: str) -> str:
+    return kind if kind in STYLES else "baseline"
+
+
+def numbers(found: Sequence[Results]) -> dict[str, dict[str, list[float]]]:
+    """What the picture shows: AUROC by network and method, near to far."""
+
+    def near_to_far(results: Results, entry: Entry) -> list[float]:
+        return [round(100 * results.mean(entry, "auroc", sets).mean, 1) for sets in results.groups.values()]
+
+    values = {r.id: {entry.name: near_to_far(r, entry) for entry in r.measured} for r in found}
+    return {id_: {name: rows[name] for name in drawn(found) if name in rows} for id_, rows in values.items()}
+
+
+def draw(found: Sequence[Results], path: Path) -> None:
+    styles, values = drawn(found), numbers(found)
+    with plt.rc_context({"font.size": 11, "hatch.linewidth": 0.8}):
+        size = (10, 0.9 + 2.7 * len(found))
+        figure, panels = plt.subplots(len(found), 1, figsize=size, squeeze=False, layout="constrained")
+        handles: dict[str, BarContainer] = {}
+        for panel, results in zip(panels[:, 0], found, strict=True):
+            handles |= bars(panel, results, styles, values[results.id])
+        named = {name: handles[name] for name in styles}
+        figure.legend(named.values(), named, loc="outside lower center", ncols=4, frameon=False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=160, facecolor="white", metadata={NUMBERS: json.dumps(values)})
+        plt.close(figure)
+
+
+def bars(
+    panel: plt.Axes, results: Results, styles: dict[str, tuple[str, str]], values: dict[str, list[float]]
+) -> dict[str, BarContainer]:
+    """One network: a group of bars for near, mid and far."""
+    width, handles = 0.9 / len(values), {}
+    for i, (name, heights) in enumerate(values.items()):
+        colour, hatch = styles[name]
+        x = np.arange(len(heights)) + (i - (len(values) - 1) / 2) * width
+        handles[name] = panel.bar(x, heights, 0.92 * width, color=colour, hatch=hatch, edgecolor="black", lw=0.7)
+        panel.bar_label(handles[name], fmt="%.0f", padding=2, fontsize=9)
+    panel.set_xticks(range(len(results.groups)), [f"{g}: {', '.join(s)}" for g, s in results.groups.items()])
+    panel.set_ylim(50, 103)
+    panel.set_yticks([50, 75, 100], ["50 (chance)", "75", "100"])
+    panel.set_ylabel("AUROC, %")
+    panel.set_title(f"{results.id}, {results.backbone}", loc="left", fontsize=11)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.tick_params(axis="x", length=0)
+    return handles
+
+
+# Writing and checking
+
+
+def filled(text: str, found: Sequence[Results]) -> str:
+    """The README with what stands between its marks renewed."""
+    before, mark, rest = text.partition(BEGIN)
+    if not mark or END not in rest:
+        sys.exit(f"{FEW} has no place for the table. Put {BEGIN} and {END} on lines of their own.")
+    return f"{before}{BEGIN}\n{opening(found)}\n{END}{rest.partition(END)[2]}"
+
+
+def differences(found: Sequence[Results], root: Path = ROOT) -> list[str]:
+    """The files that do not show the results."""
+    readme = (root / FEW).read_text(encoding="utf-8")
+    full = (root / FULL).read_text(encoding="utf-8") if (root / FULL).exists() else ""
+    wrong = [str(FEW)] if filled(readme, found) != readme else []
+    wrong += [str(FULL)] if everything(found) != full else []
+    return wrong + ([str(PICTURE)] if drawn_numbers(root / PICTURE) != numbers(found) else [])
+
+
+def drawn_numbers(path: Path) -> object:
+    if not path.exists():
+        return None
+    with Image.open(path) as image:
+        return json.loads(image.info.get(NUMBERS, "null"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file differs")
+    options = parser.parse_args()
+    found = stored()
+    if not found:
+        sys.exit("There are no results. Run heat-ood benchmark shared-cifar10 --out docs/results/shared-cifar10/main.")
+    if options.check:
+        wrong = differences(found)
+        sys.exit(f"{', '.join(wrong)} differ from the results. Run python tools/readme.py." if wrong else 0)
+    (ROOT / FEW).write_text(filled((ROOT / FEW).read_text(encoding="utf-8"), found), encoding="utf-8")
+    (ROOT / FULL).write_text(everything(found), encoding="utf-8")
+    draw(found, ROOT / PICTURE)
+
+
+if __name__ == "__main__":
+    main()
