@@ -11,8 +11,7 @@ import torch
 
 from common import best, features, header
 from heat_ood import HEAT, Residual
-from heat_ood.energies import FreeEnergy, GaussianMixture
-from heat_ood.energies import CACHE_FRIENDLY
+from heat_ood.energies import CACHE_FRIENDLY, FreeEnergy, GaussianMixture
 from heat_ood.heat import PAPER_PRIORS
 from heat_ood.residual import Hybrid
 

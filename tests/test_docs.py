@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import griffe
@@ -48,14 +49,19 @@ def section(name: str, text: str = TEXT) -> str:
     return re.split(r"^##", text.partition(f"### `{name}`\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
 
 
+@cache
+def stored(file: str) -> Any:
+    return json.loads((DOCS / "results" / file).read_text(encoding="utf-8"))
+
+
 def averages(net: str, row: str) -> list[dict[str, float]]:
     """What was measured, one a run, read without any code of ours."""
-    results = json.loads((DOCS / "results" / f"shared-{net}" / "main" / "results.json").read_text())
+    results = stored(f"shared-{net}/main/results.json")
     entries = [e for e in results["entries"] if e["name"] == row and e["kind"] != "paper"]
     found = [run["evaluation"]["average"] for entry in entries for run in entry["runs"]]
     if found:
         return found
-    earlier = json.loads((DOCS / "results" / "methods.json").read_text())
+    earlier = stored("methods.json")
     return [runs[row]["average"] for key, runs in earlier.items() if key.startswith(f"{net}/") and row in runs]
 
 
@@ -94,7 +100,7 @@ def test_the_methods_page_is_current() -> None:
 
 
 def test_another_number_on_the_methods_page_would_be_found(tmp_path: Path) -> None:
-    shutil.copytree(DOCS, tmp_path / "docs")
+    shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("*.png", "*.html"))
     assert methods_page.differences(tmp_path) == []
     page = tmp_path / methods_page.PAGE
     page.write_text(TEXT.replace(printed("cifar10", "vim"), "1.0 / 99.0", 1))
@@ -104,12 +110,13 @@ def test_another_number_on_the_methods_page_would_be_found(tmp_path: Path) -> No
 
 def test_a_new_method_needs_its_paragraph_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "fresh", Method(METHODS["msp"].make, "a new one", {}))
+    nets = methods_page.networks()
     with pytest.raises(SystemExit, match="0 sections on fresh"):
-        methods_page.page(TEXT, methods_page.networks())
-    text = methods_page.page(TEXT + "\n### `fresh`\n\nIt is new.\n", methods_page.networks())
+        methods_page.page(TEXT, nets)
+    text = methods_page.page(TEXT + "\n### `fresh`\n\nIt is new.\n", nets)
     assert "not measured yet" in section("fresh", text)
     assert "It is new." in section("fresh", text)
-    assert methods_page.page(text, methods_page.networks()) == text
+    assert methods_page.page(text, nets) == text
     assert "| [`fresh`](#fresh) | logits | no | not measured yet | – | not measured yet | – |" in text
 
 
@@ -237,10 +244,15 @@ def test_anchors_that_the_readme_links_to_stay(anchor: str) -> None:
 # What the site is made of
 
 
+@cache
+def package() -> griffe.Module:
+    found = griffe.load("heat_ood", search_paths=[ROOT / "src"])
+    assert isinstance(found, griffe.Module)
+    return found
+
+
 def docstring(text: str, name: str = "energies._vim.VirtualLogit") -> str:
-    obj = griffe.load(f"heat_ood.{name}", search_paths=[ROOT / "src"])
-    assert isinstance(obj, griffe.Object)
-    return site_docstrings.markdown(text, obj)
+    return site_docstrings.markdown(text, package()[name])
 
 
 def test_formulas_of_docstrings_become_dollars() -> None:
@@ -350,9 +362,9 @@ class Page(HTMLParser):
 
 
 def read_site(folder: Path) -> dict[Path, Page]:
-    """The pages that mkdocs made; the page for what is not found has links of its own kind."""
+    """The pages that mkdocs made; the one for what is not found has links of its own kind."""
     texts = {file: file.read_text(encoding="utf-8") for file in folder.rglob("*.html") if file.name != "404.html"}
-    return {file: Page(text) for file, text in texts.items() if 'data-md-component="content"' in text or "<p>" in text}
+    return {file: Page(text) for file, text in texts.items() if '<article class="md-content' in text}
 
 
 def dead_links(pages: dict[Path, Page]) -> list[str]:
@@ -374,32 +386,27 @@ def fetched(pages: dict[Path, Page]) -> list[str]:
     return [f"{file.name}: {what}" for file, page in pages.items() for what in page.loads if "//" in what[:8]]
 
 
-def unreachable(site: Path) -> list[str]:
+def unreachable(site: Path, pages: dict[Path, Page]) -> list[str]:
     """Methods whose formula, numbers and class are not two clicks from the front page."""
-    front, text = Page((site / "index.html").read_text("utf-8")), (site / "methods.html").read_text("utf-8")
+    front, text = pages[site / "index.html"], (site / "methods.html").read_text(encoding="utf-8")
     found = []
     for name in METHODS_OF_OURS:
         whole = re.search(rf'<h3 id="{name}">.*?(?=<h[123] id=|</article>)', text, re.DOTALL)
         part = whole[0] if whole else ""
-        cls = METHODS[name].make.__name__
-        classes = [link for link in Page(part).links if link.endswith(f".{cls}") and link.startswith("reference/")]
-        there = [link for link in classes if leads(site, link)]
         numbers = re.search(r"\d+\.\d / \d+\.\d|not measured yet", part)
-        if f"methods.html#{name}" not in front.links or not there or not numbers or "<math" not in part:
+        links = [link.partition("#") for link in Page(part).links if link.startswith("reference/")]
+        there = [at for path, _, at in links if (page := pages.get(site / path)) is not None and at in page.ids]
+        cls = [at for at in there if at.endswith(f".{METHODS[name].make.__name__}")]
+        if f"methods.html#{name}" not in front.links or not cls or not numbers or "<math" not in part:
             found.append(name)
     return found
 
 
-def leads(site: Path, link: str) -> bool:
-    path, _, anchor = link.partition("#")
-    return anchor in Page((site / path).read_text("utf-8")).ids
-
-
-def undocumented(site: Path) -> list[str]:
+def undocumented(site: Path, pages: dict[Path, Page]) -> list[str]:
     """Public names that have no place in the reference."""
     found = []
     for module in site_reference.modules():
-        page = Page((site / site_reference.page_of(module)).with_suffix(".html").read_text("utf-8"))
+        page = pages[(site / site_reference.page_of(module)).with_suffix(".html")]
         for name in import_module(module).__all__:
             ends = (f".{name}", f".{name}.html")
             if f"{module}.{name}" not in page.ids and not [link for link in page.links if link.endswith(ends)]:
@@ -410,7 +417,7 @@ def undocumented(site: Path) -> list[str]:
 def test_the_site_is_built_strictly_and_holds_together(tmp_path: Path) -> None:
     """All in one, so that it is built once: without a network, whatever is wrong is an error."""
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **nowhere, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
     )
@@ -419,8 +426,8 @@ def test_the_site_is_built_strictly_and_holds_together(tmp_path: Path) -> None:
     assert len(pages) > len(PAGES)
     assert dead_links(pages) == []
     assert fetched(pages) == []
-    assert unreachable(tmp_path) == []
-    assert undocumented(tmp_path) == []
+    assert unreachable(tmp_path, pages) == []
+    assert undocumented(tmp_path, pages) == []
     for file in pages:
         text = file.read_text(encoding="utf-8")
         assert "arithmatex" not in text, file
@@ -428,19 +435,27 @@ def test_the_site_is_built_strictly_and_holds_together(tmp_path: Path) -> None:
             assert not re.search(r":[a-z]+:`|:[a-z]+:<code>|\.\. math", text), file
 
 
+def test_make_builds_it_strictly_too() -> None:
+    """Quietly it would not be strict: warnings that are not shown are not counted."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^docs: .*\n\t.*mkdocs build --strict$", makefile, re.MULTILINE)
+    assert re.search(r"^test: .*\bdocs\b", makefile, re.MULTILINE)
+
+
 def test_what_is_wrong_with_a_site_is_seen(tmp_path: Path) -> None:
-    article = '<article><h3 id="vim">vim</h3><p>{}</p></article>'
-    (tmp_path / "index.html").write_text(
-        '<p><a href="methods.html#vim">v</a> <a href="gone.html">g</a> <a href="methods.html#no">n</a></p>'
-        '<script src="https://cdn.example.org/x.js"></script>'
-    )
-    (tmp_path / "methods.html").write_text(article.format(""))
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f'<article class="md-content">{text}</article>')
+
+    links = ("methods.html#vim", "gone.html", "methods.html#no")
+    script = '<script src="https://cdn.example.org/x.js"></script>'
+    write("index.html", "".join(f'<a href="{link}">x</a>' for link in links) + script)
+    write("methods.html", '<h3 id="vim">vim</h3>')
+    write("reference/energies.html", '<h2 id="heat_ood.energies.VirtualLogit">V</h2>')
     pages = read_site(tmp_path)
     assert dead_links(pages) == ["index.html: gone.html", "index.html: methods.html#no"]
     assert fetched(pages) == ["index.html: https://cdn.example.org/x.js"]
-    assert unreachable(tmp_path) == METHODS_OF_OURS
-    (tmp_path / "reference").mkdir()
-    (tmp_path / "reference" / "energies.html").write_text('<h2 id="heat_ood.energies.VirtualLogit">V</h2>')
+    assert unreachable(tmp_path, pages) == METHODS_OF_OURS
     whole = '<math></math> 1.0 / 2.0 <a href="reference/energies.html#heat_ood.energies.VirtualLogit">V</a>'
-    (tmp_path / "methods.html").write_text(article.format(whole))
-    assert set(METHODS_OF_OURS) - set(unreachable(tmp_path)) == {"vim"}
+    write("methods.html", f'<h3 id="vim">vim</h3>{whole}')
+    assert set(METHODS_OF_OURS) - set(unreachable(tmp_path, read_site(tmp_path))) == {"vim"}

@@ -32,6 +32,7 @@ SHOWN = ("fpr_at_95_id", "auroc")
 HEADING = re.compile(r"^### `([^`]+)`\n", re.MULTILINE)
 FACTS = re.compile(r"\n*<!-- facts -->.*?<!-- /facts -->\n*|\n*", re.DOTALL)
 UNKNOWN = "not measured yet"
+Reads = Mapping[str, tuple[str, ...]]
 COUNTS = ("no", "one", "two", "three", "four", "five")
 
 
@@ -102,24 +103,23 @@ def of_runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, Number]:
 # What is written
 
 
-def table(names: Iterable[str], nets: Sequence[Network]) -> str:
+def table(names: Sequence[str], reads: Reads, nets: Sequence[Network]) -> str:
     """All methods in the order of the page, then what HEAT composes besides."""
-    names = list(names)
     titles = ["method", "reads", "corrected by HEAT", *(t for net in nets for t in (net.title, "corrected"))]
     lines = [row(titles), "|---" * 3 + "|---:" * (2 * len(nets)) + "|"]
     for name in names:
         numbers = [t for net in nets for t in (shown(net, name), shown(net, f"{name}, corrected", "–"))]
-        lines.append(row([f"[`{name}`](#{name})", ", ".join(methods()[name]), correctable(name), *numbers]))
+        lines.append(row([f"[`{name}`](#{name})", ", ".join(reads[name]), correctable(name), *numbers]))
     composed = dict.fromkeys(name for net in nets for name in net.composed)
     lines += [row([name, "", "", *(t for net in nets for t in (shown(net, name), "–"))]) for name in composed]
     return "\n".join([*lines, "", seeds(names, nets)])
 
 
-def facts(name: str, nets: Sequence[Network]) -> str:
+def facts(name: str, reads: Reads, nets: Sequence[Network]) -> str:
     """A method's class, what it reads, and its numbers, those of its other forms below."""
     titles = ["class", "reads", "corrected by HEAT", *(f"{net.title}: FPR95 ↓ / AUROC ↑" for net in nets)]
     lines = [row(titles), "|---" * 3 + "|---:" * len(nets) + "|"]
-    lines.append(row([class_of(name), ", ".join(methods()[name]), correctable(name), *(shown(n, name) for n in nets)]))
+    lines.append(row([class_of(name), ", ".join(reads[name]), correctable(name), *(shown(net, name) for net in nets)]))
     forms = dict.fromkeys(other for net in nets for other in net.rows if other.startswith(f"{name}, "))
     lines += [row([f"… {form.partition(', ')[2]}", "", "", *(shown(net, form) for net in nets)]) for form in forms]
     return "\n".join(lines)
@@ -190,11 +190,12 @@ def filled(text: str, name: str, block: str) -> str:
 
 def page(text: str, nets: Sequence[Network]) -> str:
     """docs/methods.md as it should be."""
-    text = filled(text, "table", table(sections(text), nets))
+    reads = methods()
+    text = filled(text, "table", table(sections(text), reads, nets))
     parts = HEADING.split(text)
     for i in range(1, len(parts), 2):
         rest = FACTS.sub("", parts[i + 1], count=1)
-        block = f"<!-- facts -->\n{facts(parts[i], nets)}\n<!-- /facts -->"
+        block = f"<!-- facts -->\n{facts(parts[i], reads, nets)}\n<!-- /facts -->"
         parts[i : i + 2] = [f"### `{parts[i]}`\n\n{block}\n\n", rest]
     return "".join(parts)
 

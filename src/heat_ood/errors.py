@@ -13,14 +13,14 @@ class Argument(NamedTuple):
 
     Args:
         name: of the argument.
-        value: to give it; None where any may be given.
+        value: to give it; ``...`` where the reader is to choose one.
     """
 
     name: str
-    value: Any = None
+    value: Any = ...
 
     def __str__(self) -> str:
-        return f"{self.name}=…" if self.value is None else f"{self.name}={self.value!r}"
+        return f"{self.name}=…" if self.value is ... else f"{self.name}={self.value!r}"
 
 
 class HeatError(Exception):

@@ -240,7 +240,7 @@ def test_contrast_must_have_what_the_residual_reads(quick: None) -> None:
     bare = Features(avg=whole().avg, std=whole().std, head=whole().head)
     with pytest.raises(InputError, match=r"avg@block\.1, std@block\.1 is missing from Features.* in the same way"):
         made(contrast=bare)
-    with pytest.raises(InputError, match="contrast teaches the residuals, and residual=None has none"):
+    with pytest.raises(InputError, match="Contrast teaches the residuals, and with residual=None there are none"):
         made(residual=None, contrast=torn())
 
 

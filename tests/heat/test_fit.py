@@ -288,7 +288,7 @@ def test_presets_are_the_papers(name: str, hidden: int) -> None:
 
 
 def test_contrast_without_a_residual_is_refused() -> None:
-    with pytest.raises(InputError, match="contrast teaches the residuals"):
+    with pytest.raises(InputError, match="Contrast teaches the residuals"):
         fit(residual=None, contrast=data(20))
 
 

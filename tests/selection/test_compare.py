@@ -89,7 +89,7 @@ def test_a_task_that_is_not_asked_for_is_not_there(contrast: Features | None, fo
 
 
 def test_without_a_task_there_is_nothing_to_judge_by() -> None:
-    with pytest.raises(InputError, match="nothing to judge by: pass contrast, folds, or both"):
+    with pytest.raises(InputError, match="nothing to judge by: pass contrast=…, folds=…, or both"):
         compare(samples(300), folds=0)
 
 

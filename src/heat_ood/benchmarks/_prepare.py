@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..energies import predicted
-from ..errors import InputError
+from ..errors import Argument, InputError
 from ..features import Extractor, Features
 from ..heat import PRESETS
 from ..images import ImageSet, Preprocessing
@@ -145,7 +145,11 @@ def open_sets(suite: Suite, root: Path, limit: int | None) -> tuple[dict[str, Im
             (needed if name in specs else missing).append(Missing(name, error.get, str(error.put)))
     if needed:
         lines = "; ".join(f"{m.name}: get {m.get or 'it'}, put it at {m.put}" for m in (*needed, *missing))
-        raise InputError(f"The suite {suite.name} cannot run: its ID set is not there. {lines}. --data says where.")
+        raise InputError(
+            f"The suite {suite.name} cannot run: its ID set is not there. {lines}. Or say where it is with ",
+            Argument("root"),
+            ".",
+        )
     check_some(suite, missing)
     return opened, missing
 

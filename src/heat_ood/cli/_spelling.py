@@ -27,10 +27,10 @@ class Option(NamedTuple):
     several: bool
 
     def __call__(self, value: Any) -> str:
-        """The option with a value of the library's argument; None is a placeholder."""
+        """The option with a value of the library's argument; ``...`` is a placeholder."""
         if self.kind is bool:
             return f"no {self.flag}" if value is False else self.flag
-        if value is None:
+        if value is ...:
             return f"{self.flag} {PLACEHOLDERS.get(self.kind, 'VALUE')}"
         if self.several and isinstance(value, list | tuple):
             return " ".join(f"{self.flag} {item}" for item in value)

@@ -218,18 +218,8 @@ class Energy(nn.Module, ABC):
         if not len(features):
             raise InputError("Calibration needs at least one sample; the features are empty.")
         scores = self.score(features)
-        if per_class:
-            classes = predicted(features)
-            count = features.classes or 1
-            empty = (torch.bincount(classes, minlength=count) == 0).nonzero().flatten().tolist()
-            if empty:
-                raise InputError(
-                    f"No calibration sample is predicted as class {', '.join(map(str, empty[:5]))}"
-                    f"{'…' if len(empty) > 5 else ''}. Calibrate on more samples, or with per_class=False."
-                )
-            self.calibration = Calibration(scores, classes, count)
-        else:
-            self.calibration = Calibration(scores)
+        by_class = per_class and Calibration.by_class(scores, predicted(features), features.classes or 1)
+        self.calibration = by_class or Calibration(scores)
         return self
 
     @property

@@ -45,6 +45,23 @@ class Calibration(nn.Module):
         self.register_buffer("scores", scores[order].detach().clone())
         self.register_buffer("offsets", torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
 
+    @classmethod
+    def by_class(cls, scores: Tensor, classes: Tensor | None, count: int) -> Calibration:
+        """Ranked within the predicted class, of ``count``; each must be predicted at least once."""
+        if classes is None:
+            raise InputError(
+                "The predicted class needs logits, and the model has none. Pass ", Argument("per_class", False), "."
+            )
+        empty = (torch.bincount(classes, minlength=count) == 0).nonzero().flatten().tolist()
+        if empty:
+            raise InputError(
+                f"No calibration sample is predicted as class {', '.join(map(str, empty[:5]))}"
+                f"{'…' if len(empty) > 5 else ''}. Calibrate on more samples, or pass ",
+                Argument("per_class", False),
+                ".",
+            )
+        return cls(scores, classes, count)
+
     @property
     def per_class(self) -> bool:
         """Whether scores are ranked within their predicted class."""

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import Argument, InputError
 from ..features import Extractor, Inputs, working_dtype
 from ..registry import register
 from ._inputs import InputEnergy
@@ -108,7 +108,9 @@ class Gram(InputEnergy):
                 f"powers is how many powers there are, one or more, not {self.powers!r}. The paper has 10."
             )
         if not self.layers:
-            raise InputError('Gram reads at least one layer. Pass layers="stages", or the names of modules.')
+            raise InputError(
+                "Gram reads at least one layer. Pass ", Argument("layers", "stages"), ", or the names of modules."
+            )
 
     def share(self, data: Any, held: bool) -> Iterator[Inputs]:
         """The samples that are held out, every tenth, or the others."""

@@ -204,17 +204,7 @@ class InputEnergy(Energy):
             raise InputError("Calibration needs at least one sample; there are none.")
         if not per_class:
             return Calibration(found.scores)
-        if found.classes is None:
-            raise InputError(
-                "The predicted class needs logits, and the model has none. Calibrate with per_class=False."
-            )
-        empty = (torch.bincount(found.classes, minlength=found.width) == 0).nonzero().flatten().tolist()
-        if empty:
-            raise InputError(
-                f"No calibration sample is predicted as class {', '.join(map(str, empty[:5]))}"
-                f"{'…' if len(empty) > 5 else ''}. Calibrate on more samples, or with per_class=False."
-            )
-        return Calibration(found.scores, found.classes, found.width)
+        return Calibration.by_class(found.scores, found.classes, found.width)
 
     def p_value(self, data: Any) -> Tensor:
         """The share of ID samples at least as unusual, ``(1 + #{calibration >= score}) / (n + 1)``, float64."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import Argument, InputError
 from ..features import Extractor, Features, Inputs, check_same_model, frozen
 from ..registry import register
 from ._base import CACHE_FRIENDLY
@@ -115,7 +115,9 @@ class ODIN(InputEnergy):
         if all(g is None for g in found):
             raise InputError(
                 "ODIN cannot move the inputs: no gradient of the logits reaches them. Pass floating-point inputs to a "
-                "model that does not stop gradients (torch.no_grad, detach), or do without the step: epsilon=0."
+                "model that does not stop gradients (torch.no_grad, detach), or do without the step: pass ",
+                Argument("epsilon", 0),
+                ".",
             )
         pairs = zip((x.detach() for x in leaves), found, strict=True)
         moved = iter([x if g is None else x - self.step(x) * g.sign() for x, g in pairs])

@@ -36,6 +36,12 @@ class Inputs(NamedTuple):
     def tensors(self) -> list[Tensor]:
         return [v for v in (*self.args, *self.kwargs.values()) if isinstance(v, Tensor)]
 
+    @property
+    def mask(self) -> Tensor | None:
+        """Which tokens of each text there are, where the inputs say so, as those of Hugging Face do."""
+        found = self.kwargs.get("attention_mask")
+        return found if isinstance(found, Tensor) and found.ndim == 2 else None
+
     def __len__(self) -> int:
         return len(self.tensors[0])
 

@@ -118,7 +118,7 @@ def find_head(
         f"No linear layer reproduces what the model returns ({shapes}). {listing(model)} "
         "Say which one is the head with ",
         Argument("head"),
-        " (in Python also by its weights, as (W, b)), or pass ",
+        " (its name; in Python also its weights, (W, b)), or pass ",
         Argument("head", False),
         " to take the model's output itself as the features.",
     )

@@ -24,8 +24,8 @@ class Maps:
     channel: int
     patches: slice | None
 
-    def pool(self, x: Tensor) -> Layer:
-        return pool(x, self.channel, self.patches)
+    def pool(self, x: Tensor, mask: Tensor | None = None) -> Layer:
+        return pool(x, self.channel, self.patches, mask=mask)
 
 
 def find_maps(node: Node) -> Maps | None:
@@ -67,7 +67,7 @@ def collapse(node: Node) -> Maps | None:
         return before_pooling(node, slot, source, node.reduced)
     if node.selected is not None and len(source.shape) == 3 and source.shape[1] > 1:
         tokens, index = source.shape[1], node.selected % source.shape[1]
-        rest = {0: slice(1, tokens), tokens - 1: slice(0, tokens - 1)}.get(index)
+        rest = {0: slice(1, None), tokens - 1: slice(0, -1)}.get(index)  # whatever the length of a batch
         return Maps(node.position, node.name, slot, 2, source.patches or rest)
     if node.name in RESHAPES and len(node.shape) == 2 and source.positions > 1:
         return before_pooling(node, slot, source, ())

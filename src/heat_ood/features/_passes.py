@@ -84,9 +84,9 @@ def restore(modes: list[tuple[nn.Module, bool]]) -> None:
 class Watcher(Counter):
     """Read the head's input and pool the maps as they flow by, before a later call can change them in place."""
 
-    def __init__(self, plan: Plan, n: int) -> None:
+    def __init__(self, plan: Plan, inputs: Inputs) -> None:
         super().__init__()
-        self.plan, self.n = plan, n
+        self.plan, self.n, self.mask = plan, len(inputs), inputs.mask
         self.std: Tensor | None = None
         self.linear: tuple[Tensor, Tensor, Tensor | None] | None = None
 
@@ -99,7 +99,7 @@ class Watcher(Counter):
                 and tensors[maps.slot].ndim > maps.channel
                 and len(tensors[maps.slot]) == self.n
             ):
-                self.std = maps.pool(tensors[maps.slot]).std
+                self.std = maps.pool(tensors[maps.slot], self.mask).std
         if self.plan.given is None and (self.position, name) == self.plan.site:
             found = linear_call(name, args, kwargs, self.n)
             self.linear = None if found is None else (found[0].clone(), *found[1:])
@@ -115,11 +115,11 @@ class Watcher(Counter):
 def tap(model: nn.Module, inputs: Inputs, plan: Plan, half: bool, maps: dict[str, Tensor] | None = None) -> Reading:
     """A pass whose flow is known; :class:`FlowError` if it takes another way. The layers go into ``maps`` unpooled."""
     n, layers = len(inputs), dict.fromkeys(plan.layers, Layer(None, None))
-    watcher = Watcher(plan, n)
+    watcher = Watcher(plan, inputs)
 
     def read(name: str, output: Any) -> None:
         with watcher.pause():
-            layers[name] = pool_layer(name, output, n, *plan.layers[name])
+            layers[name] = pool_layer(name, output, inputs, *plan.layers[name])
             if maps is not None:
                 maps[name] = unpooled(next(tensors_of(output)), *plan.layers[name])
 
@@ -175,7 +175,7 @@ def record(
 
     def watch(call: Call, node: Node) -> None:
         if (maps := collapse(node)) is not None and maps.position == call.position:
-            stds[call.position] = maps.pool(call.tensors[maps.slot]).std
+            stds[call.position] = maps.pool(call.tensors[maps.slot], inputs.mask).std
         if given is not None:
             if call.output.numel() == n * given[0].shape[1] and node.shape[0] == n and call.output.is_floating_point():
                 z = call.output.detach().reshape(n, -1).clone()
@@ -192,7 +192,7 @@ def record(
             tensor = next(tensors_of(output), None)
             node = None if tensor is None else recorder.node(tensor)
             layouts[name] = (node.channel, node.patches) if node is not None else (None, None)
-            layers[name] = pool_layer(name, output, n, *layouts[name])
+            layers[name] = pool_layer(name, output, inputs, *layouts[name])
 
     def enter(*_: Any) -> None:
         nonlocal inside
@@ -287,15 +287,15 @@ def hooks(model: nn.Module, names: Any, read: Any) -> Iterator[None]:
         yield
 
 
-def pool_layer(name: str, output: Any, n: int, channel: int | None, patches: slice | None) -> Layer:
-    tensor = next(tensors_of(output), None)
+def pool_layer(name: str, output: Any, inputs: Inputs, channel: int | None, patches: slice | None) -> Layer:
+    tensor, n = next(tensors_of(output), None), len(inputs)
     if tensor is None or not tensor.is_floating_point() or tensor.ndim < 2 or len(tensor) != n:
         shape = "no tensor" if tensor is None else f"a tensor of shape {tuple(tensor.shape)}"
         raise InputError(
             f"The layer {name!r} returns {shape} for {n} samples; it must return maps, tokens or vectors, a row a "
             "sample. Choose another layer."
         )
-    return Layer(*(None if t is None else pooled(t) for t in pool(tensor.detach(), channel, patches)))
+    return Layer(*(None if t is None else pooled(t) for t in pool(tensor.detach(), channel, patches, mask=inputs.mask)))
 
 
 def unpooled(x: Tensor, channel: int | None, patches: slice | None) -> Tensor:

@@ -11,7 +11,13 @@ from ._features import Layer
 __all__ = ["channel_of", "pool"]
 
 
-def pool(x: Tensor, channel: int | None = None, patches: slice | None = None, width: int | None = None) -> Layer:
+def pool(
+    x: Tensor,
+    channel: int | None = None,
+    patches: slice | None = None,
+    width: int | None = None,
+    mask: Tensor | None = None,
+) -> Layer:
     r"""Mean and standard deviation of each channel over its positions.
 
     .. math:: \mu_c = \frac{1}{P} \sum_p x_{pc}, \qquad \sigma_c^2 = \frac{1}{P} \sum_p (x_{pc} - \mu_c)^2
@@ -21,6 +27,8 @@ def pool(x: Tensor, channel: int | None = None, patches: slice | None = None, wi
         channel: the dimension that holds the channels; decided by :func:`channel_of` if left out.
         patches: of tokens, the ones to pool: all but the class token and the registers.
         width: how many channels there are, where it is known; it settles the layout.
+        mask: of tokens, (n, t): nonzero where a token is one, zero where a shorter text was filled up. What fills up is
+            not pooled, so that a text's features do not depend on the texts beside it.
 
     A single position has std 0, and a gradient of 0. Half-precision activations are pooled in float32.
 
@@ -44,8 +52,11 @@ def pool(x: Tensor, channel: int | None = None, patches: slice | None = None, wi
         return Layer(x, None)
 
     channel = channel_of(tuple(x.shape), width) if channel is None else channel % x.ndim
+    if mask is not None and (x.ndim != 3 or mask.shape != (len(x), x.shape[3 - channel])):
+        mask = None  # other positions than the tokens that it speaks of
     if patches is not None and x.ndim == 3:
         x = x[:, patches] if channel == 2 else x[..., patches]
+        mask = None if mask is None else mask[:, patches]
     positions = tuple(d for d in range(1, x.ndim) if d != channel)
     if 0 in x.shape[1:]:
         raise InputError(
@@ -53,8 +64,14 @@ def pool(x: Tensor, channel: int | None = None, patches: slice | None = None, wi
         )
 
     # Two passes of vectorised means: torch.var takes three times as long on a CPU.
-    avg = x.mean(positions, keepdim=True)
-    variance = (x - avg).square().mean(positions)
+    if mask is None:
+        avg = x.mean(positions, keepdim=True)
+        variance = (x - avg).square().mean(positions)
+    else:
+        there = (mask != 0).to(x).unsqueeze(channel)
+        count = there.sum(positions, keepdim=True).clamp(min=1)
+        avg = (x * there).sum(positions, keepdim=True) / count
+        variance = ((x - avg).square() * there).sum(positions) / count.reshape(len(x), 1)
     varies = variance > 0
     std = torch.where(varies, variance, 1).sqrt() * varies
     return Layer(avg.reshape(std.shape), std)

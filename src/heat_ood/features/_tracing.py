@@ -197,7 +197,8 @@ def patches_after(node: Node, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         parts = list(tensors_of(args[0] if args else kwargs["tensors"]))
         largest = max(range(len(parts)), key=lambda i: parts[i].shape[1])
         start = sum(part.shape[1] for part in parts[:largest])
-        return slice(start, start + parts[largest].shape[1])
+        after = sum(part.shape[1] for part in parts[largest + 1 :])
+        return slice(start, -after or None)  # whatever the size of a batch's images
     return next((s.patches for _, s in node.sources if s.patches is not None and s.shape[:2] == node.shape[:2]), None)
 
 

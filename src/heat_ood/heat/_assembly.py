@@ -53,7 +53,9 @@ def assembled(priors: Sequence[str | Energy], choice: Choice, beta: float, seed:
         prior = unfitted(given)
         if own is not None and not isinstance(prior, Prior):
             raise InputError(
-                f"{name} cannot be corrected: {prior.no_prior}. Use residual=None, or residual={{…}} without it."
+                f"{name} cannot be corrected: {prior.no_prior}. Pass ",
+                Argument("residual", None),
+                ", in Python also residual={…} without it.",
             )
         members[name] = prior if own is None else Hybrid(prior, own, seed_of(seed, name))
     share_features(members)

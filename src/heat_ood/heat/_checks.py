@@ -30,7 +30,11 @@ def check_fit(heat: HEAT, features: Features, contrast: Features | None) -> None
         if not len(contrast):
             raise InputError("contrast has no samples. Pass some, or leave it out.")
         if heat.residual is None:
-            raise InputError("contrast teaches the residuals, and residual=None has none. Leave out one of the two.")
+            raise InputError(
+                "Contrast teaches the residuals, and with ",
+                Argument("residual", None),
+                " there are none. Leave out one of the two.",
+            )
     if isinstance(heat.priors, str):
         raise InputError("priors is a sequence: write ", Argument("priors", (heat.priors,)), ".")
     if heat.priors is not None and not heat.priors:

@@ -168,7 +168,7 @@ class Hybrid(Energy):
         if self.outcome_.startswith(("switched off", "diverged")):
             warnings.warn(
                 f"The residual of {self.title}: {self.outcome_}. A residual that is switched off leaves its prior as "
-                "it is. Try more samples, a smaller lr or a larger lam, or residual=None.",
+                "it is. Try more samples, a smaller lr or a larger lam, or go without residuals.",
                 RuntimeWarning,
                 stacklevel=2,
             )

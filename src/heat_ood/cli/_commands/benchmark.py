@@ -19,7 +19,7 @@ __all__ = ["benchmark"]
 DATA = "Data and model"
 
 
-@command(order=110, interrupted="run the same command again to go on")
+@command(order=110, interrupted="run the same command again to go on", arguments={"root": "data"})
 def benchmark(
     suite: Annotated[str | None, typer.Argument(help="A suite, or a .toml file of your own; none lists them.")] = None,
     experiment: Annotated[

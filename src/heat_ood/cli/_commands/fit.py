@@ -43,14 +43,14 @@ def as_setting(argument: Argument, values: Mapping[str, Any]) -> str | None:
     method = METHODS.get(values["method"].partition("@")[0])
     if method is None or argument.name not in inspect.signature(method.make).parameters:
         return None
-    return f"--set {argument.name}={'VALUE' if argument.value is None else text_of(argument.value)}"
+    return f"--set {argument.name}={'VALUE' if argument.value is ... else text_of(argument.value)}"
 
 
 @command(
     order=50,
     interrupted="with --checkpoint the same command goes on, without it nothing was written",
     defaults=library,
-    arguments={"priors": "prior"},
+    arguments={"priors": "prior", "residual": "no_residual"},
     otherwise=as_setting,
 )
 @with_model_options

@@ -26,7 +26,7 @@ def report(
 
     [dim]Example:[/dim]
 
-      heat-ood report results/shared-cifar10/main results/shared-cifar100/main --out report.html
+      heat-ood report results/cifar10/main results/cifar100/main --out report.html
     """
     from ...report import lost, summary, write_report
     from ...results import Results
