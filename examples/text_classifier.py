@@ -61,10 +61,9 @@ def main(name: str | None = None) -> tuple[float, Evaluation]:
         model(**batch).loss.backward()
         optimiser.step()
 
-    # The head is found and verified. only(("avg",)) is the embedding that the head reads: the std is taken over all
-    # tokens of a sentence, padding included, and would depend on the sentences beside it in the batch.
+    # The head is found and verified. What fills up a shorter sentence, by the attention mask, is not pooled.
     extractor = Extractor(model)
-    train, calibration = (extractor.extract(batches(part)).only(("avg",)) for part in (fitting, held_out))
+    train, calibration = (extractor.extract(batches(part)) for part in (fitting, held_out))
     detector = HEAT(residual=None).fit(train).calibrate(calibration)
 
     unrelated = [(p + t.format(x), 0) for p, t, x in product(POLITE, ELSE, PLACES)]

@@ -236,6 +236,12 @@ def test_links_that_lead_nowhere_are_seen(tmp_path: Path) -> None:
     assert broken(tmp_path / "a.md") == ["c.md", "b.md#near", "code.py#Gone"]
 
 
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(DOCS)))
+def test_scripts_that_are_named_are_there(page: Path) -> None:
+    named = re.findall(r"python (\w+/\w+\.py)", " ".join(page.read_text(encoding="utf-8").split()))
+    assert [script for script in named if not (ROOT / script).exists()] == []
+
+
 @pytest.mark.parametrize("anchor", ["what-was-seen-beside-ood-numbers", "other-networks-and-text"])
 def test_anchors_that_the_readme_links_to_stay(anchor: str) -> None:
     assert anchor in map(slug, re.findall(r"^#+ (.*)$", (DOCS / "beyond.md").read_text("utf-8"), re.MULTILINE))

@@ -34,7 +34,7 @@ from heat_ood.results import (
     plain_composition,
     points,
 )
-from heat_ood.results._tables import cell, markdown_style
+from heat_ood.results import cell, markdown_style
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -58,7 +58,7 @@ OTHERS = {
     "text.md": "text",
     "cost.md": "what methods cost",
 }
-"""The other files of results, which scripts of benchmarks/ write."""
+"""The other files of results, which scripts of experiments/ and benchmarks/ write."""
 STYLES = {
     "heat": [("#d55e00", ""), ("#e69f00", ""), ("#e69f00", "///"), ("#e69f00", "...")],
     "composition": [("#0072b2", ""), ("#0072b2", "ooo")],

@@ -80,7 +80,8 @@ def all_imports(package: Path = PACKAGE) -> list[Import]:
 
 def graph(package: Path = PACKAGE) -> dict[str, set[str]]:
     """From each room to the rooms that it imports."""
-    rooms = [path.name.removesuffix(".py") for path in package.iterdir() if not path.name.startswith("__")]
+    places = [path for path in package.iterdir() if path.is_dir() or path.suffix == ".py"]
+    rooms = [path.stem for path in places if not path.name.startswith("__")]
     found: dict[str, set[str]] = {room: set() for room in sorted(rooms)}
     for one in all_imports(package):
         room = room_of(one.file, package)

@@ -72,7 +72,7 @@ def run_benchmark(
         workers: processes that decode images.
         limit: at most so many images of each set.
         say: told what is done.
-        report: told of each job; see :func:`heat_ood.benchmarks.runner.run_jobs`.
+        report: told of each job.
     """
     if experiment not in ALL_EXPERIMENTS:
         raise InputError(f"There is no experiment {experiment!r}. There are {', '.join(ALL_EXPERIMENTS)}.")

@@ -16,8 +16,10 @@ from ._findings import points as points
 from ._results import Cost, Entry, Mean, Missing, Picture, Results, Run
 from ._results import better as better
 from ._tables import Value as Value
+from ._tables import cell as cell
 from ._tables import grid as grid
 from ._tables import interval_of as interval_of
+from ._tables import markdown_style as markdown_style
 from ._tables import title_of as title_of
 
 __all__ = ["Cost", "Curve", "Entry", "Mean", "Missing", "Picture", "Results", "Run"]

@@ -57,7 +57,7 @@ class Entry:
 
     Args:
         name: of the method, as "gmm, corrected".
-        kind: one of :data:`KINDS`; "paper" is a row that the paper printed.
+        kind: baseline, prior, corrected, composition, heat or paper; "paper" is a row that the paper printed.
         runs: one a seed.
         settings: of the method, where they are not its defaults.
         series: the line that the point belongs to.

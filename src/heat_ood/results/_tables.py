@@ -42,7 +42,7 @@ class Value:
 
 
 def grid(results: Results, metric: str) -> list[list[Value]]:
-    """A metric of each entry (rows) in each of :func:`~heat_ood.benchmarks.findings.columns`, marked."""
+    """A metric of each entry (rows) in each of the columns of a table, marked."""
     table = [[value_of(results, entry, metric, column) for column in columns(results)] for entry in results.entries]
     ours = [i for i, entry in enumerate(results.entries) if entry.kind != "paper"]
     better = min if metric.startswith("fpr") else max
