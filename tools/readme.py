@@ -26,15 +26,16 @@ from heat_ood.results import (
     Entry,
     Results,
     Value,
+    cell,
     champion,
     columns,
     duel,
     grid,
+    markdown_style,
     percent,
     plain_composition,
     points,
 )
-from heat_ood.results import cell, markdown_style
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

@@ -180,7 +180,7 @@ def test_extract_and_contrast_do_not_share_a_folder(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--kind", "fog"), "kinds cannot be ('fog',). Pass a tuple of jigsaw-2, "),
+        (("--kind", "fog"), "kinds cannot be ['fog']. Pass a tuple of jigsaw-2, "),
         (("--kind", "noise", "--kind", "noise"), "each once"),
         (("--images", "nowhere"), "There is no nowhere"),
         (("--head", "nine"), "no layer 'nine'"),
