@@ -233,6 +233,15 @@ class Features:
         derived._rows = rows if self._rows is None else self._rows[rows]
         return derived
 
+    def number_of(self, position: int) -> int:
+        """The number that a sample has in the features that a view was taken of, for error messages.
+
+        Example:
+            >>> Features(avg=torch.rand(9, 2)).subset(torch.tensor([4, 7])).number_of(1)
+            7
+        """
+        return position if self._rows is None else int(self._rows[position])
+
     def batches(self, size: int = 1024) -> Iterator[Features]:
         """The samples in order, ``size`` at a time; a memory-mapped store is read a batch at a time."""
         if size < 1:
