@@ -45,7 +45,7 @@ TABLE: dict[str, dict[str, tuple[str, ...]]] = {
     "openood-v1.5-imagenet": LEADERBOARD,
     "shared-cifar10": {"near": ("cifar100", "tinyimagenet"), **SHARED},
     "shared-cifar100": {"near": ("cifar10", "tinyimagenet"), **SHARED},
-    "demo": {"near": ("digits-7-9",), "far": ("photo-patches", "noise")},
+    "demo": {"near": ("letters", "digit-pairs"), "far": ("photo-patches",)},
 }
 DOCS = "".join(f.read_text("utf-8") for f in sorted(Path(__file__).parents[2].glob("docs/benchmarks*.md")))
 MINE = """
@@ -148,7 +148,7 @@ def test_the_demo_is_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     images.preprocessing = found.backbone.preprocessing
     x = torch.stack([images[i] for i in range(20)])  # type: ignore[misc]
     with torch.no_grad():
-        torch.testing.assert_close(model(x), again(data.ood["digits 7–9"][:20]), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(model(x), again(data.ood["letters"][:20]), rtol=1e-4, atol=1e-4)
     features = Extractor(model, found.backbone.layers)(x)
     assert features.avg.shape == (20, 64)  # type: ignore[union-attr]
     assert earlier_layers(features) == ["stage2"]
@@ -180,7 +180,7 @@ def test_the_shared_networks(data_dir: Path, name: str) -> None:
 def test_where_the_shared_data_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = suite("shared-cifar10")
     monkeypatch.delenv("HEAT_OOD_DATA", raising=False)
-    assert found.data_root().resolve() == Path(__file__).parents[3] / "shared" / "data", "beside the checkout"
+    assert found.data_root().resolve() == (Path(__file__).parents[3] / "shared" / "data").resolve(), "beside it"
     monkeypatch.chdir(tmp_path)
     assert suite("cifar10").data_root() == Path("data")
     monkeypatch.setenv("HEAT_OOD_DATA", str(tmp_path))
