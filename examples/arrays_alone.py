@@ -44,7 +44,7 @@ def main() -> tuple[float, dict[str, Evaluation]]:
 
     # Any other method by its name, in the same way. One that reads a single column takes plain arrays as well.
     knn = create("knn", k=10).fit(train).calibrate(z[held_out])
-    print(f"Their distances to the tenth nearest neighbour: {knn.score(z[unknown[:3]]).numpy().round(3)}")
+    print(f"Their distances to the tenth nearest neighbour: {knn.score(z[unknown[:3]]).round(3)}")
 
     # How well the scores tell known from unknown digits; intervals=True adds bootstrap intervals.
     results = {

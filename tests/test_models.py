@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from heat_ood.errors import InputError
 from heat_ood.models import load_model
 
 MODULE = """
+import functools
 import torch
 from torch import nn
 
@@ -24,6 +28,13 @@ def nothing(): return None
 def broken(): raise OSError("no such disk\\nsecond line")
 class Net(nn.Linear):
     def __init__(self): super().__init__(4, 2)
+def resnet18(): return small()
+def trained():
+    net = small()
+    net.load_state_dict({"1.weight": torch.ones(3, 12), "1.bias": torch.ones(3)})
+    return net
+def half(): return nn.Sequential(trained(), nn.Linear(3, 5))
+same = functools.cache(small)
 number = 3
 """
 
@@ -56,6 +67,8 @@ def test_random_weights_are_the_same_in_every_run_and_the_callers_generator_is_l
     [
         ("absent", "has no function 'absent'. It has small, sized, nothing, broken"),
         ("number", "has no function 'number'"),
+        ("resnet180", "has no function 'resnet180'. Did you mean resnet18?"),
+        ("Nett", "has no function 'Nett'. Did you mean Net?"),
         ("sized", "needs the arguments width"),
         ("nothing", "returned NoneType, not an nn.Module"),
         ("broken", "raised OSError: no such disk. Try"),
@@ -116,13 +129,107 @@ def test_damaged_or_absent_weights(name: str, tmp_path: Path) -> None:
         load_model(f"{name}:small", tmp_path / "absent.safetensors")
 
 
-def test_a_pickle_is_refused_and_the_command_in_the_error_converts_it(name: str, tmp_path: Path) -> None:
-    torch.save(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).state_dict(), tmp_path / "w.pth")
-    with pytest.raises(InputError, match="pickled weights") as caught:
+STATE = {"1.weight": torch.arange(36.0).view(3, 12), "1.bias": torch.arange(3.0)}
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "model."])
+@pytest.mark.parametrize("wrapper", ["", "state_dict", "model", "model_state_dict", "net", "ema"])
+@pytest.mark.parametrize("suffix", ["pt", "pth", "bin"])
+def test_weights_that_torch_saved(name: str, tmp_path: Path, suffix: str, wrapper: str, prefix: str) -> None:
+    state = {prefix + key: value for key, value in STATE.items()}
+    torch.save({wrapper: state, "epoch": 3, "optimizer": {"lr": 0.1}} if wrapper else state, tmp_path / f"w.{suffix}")
+    model = load_model(f"{name}:small", tmp_path / f"w.{suffix}")
+    assert all(torch.equal(value, STATE[key]) for key, value in model.state_dict().items())
+
+
+def test_prefixes_in_safetensors_and_averaged_models(name: str, tmp_path: Path) -> None:
+    save_file({f"module.{key}": value for key, value in STATE.items()}, tmp_path / "w.safetensors")
+    average = torch.optim.swa_utils.AveragedModel(load_model(f"{name}:trained"))
+    torch.save(average.state_dict(), tmp_path / "average.pt")
+    assert torch.equal(load_model(f"{name}:small", tmp_path / "w.safetensors").state_dict()["1.bias"], STATE["1.bias"])
+    assert load_model(f"{name}:small", tmp_path / "average.pt").state_dict()["1.bias"].tolist() == [1, 1, 1]
+
+
+class Opener:
+    """Opened as a pickle, it makes a file."""
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("opened"),)
+
+
+@pytest.mark.parametrize("what", ["code", "code beside weights", "model"])
+def test_a_pickle_of_more_than_weights_is_refused_and_not_run(name: str, tmp_path: Path, what: str) -> None:
+    whole = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    held: Any = {"code": Opener(), "code beside weights": {"state_dict": STATE, "args": Opener()}, "model": whole}[what]
+    torch.save(held, tmp_path / "w.pth")
+    with pytest.raises(InputError, match=r"holds more than weights \(a pickled [\w.]+\), which can run code") as caught:
         load_model(f"{name}:small", tmp_path / "w.pth")
-    command = str(caught.value).split("Convert them once: python -c ")[1].strip('"')
-    subprocess.run([sys.executable, "-c", command], check=True)
-    load_model(f"{name}:small", tmp_path / "w.safetensors")
+    assert "\n" not in str(caught.value)
+    assert not Path("opened").exists()
+    if what == "model":
+        command = str(caught.value).split("convert it once: python -c ")[1].strip('"')
+        subprocess.run([sys.executable, "-c", command], check=True)
+        found = load_model(f"{name}:small", tmp_path / "w.safetensors").state_dict()
+        assert torch.equal(found["1.weight"], whole.state_dict()["1.weight"])
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        (torch.zeros(3), r"holds no weights by name \(Tensor\)"),
+        ({"epoch": 3, "lr": 0.1}, r"holds no weights by name \(epoch, lr\)"),
+        (None, "is damaged or holds no weights"),
+    ],
+)
+def test_a_file_of_torch_without_weights(name: str, tmp_path: Path, held: Any, message: str) -> None:
+    if held is None:
+        (tmp_path / "w.pt").write_bytes(b"nothing of the kind")
+    else:
+        torch.save(held, tmp_path / "w.pt")
+    with pytest.raises(InputError, match=message):
+        load_model(f"{name}:small", tmp_path / "w.pt")
+
+
+def test_a_torchscript_program_is_refused(name: str, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.save(torch.jit.trace(nn.Linear(12, 3), torch.zeros(1, 12)), tmp_path / "w.pt")
+    with pytest.raises(InputError, match="a TorchScript program"):
+        load_model(f"{name}:small", tmp_path / "w.pt")
+
+
+def test_a_torch_that_does_not_open_pickles_safely(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save(STATE, tmp_path / "w.pt")
+    monkeypatch.setattr("torch.__version__", "2.5.1+cpu")
+    with pytest.raises(InputError, match=r"Install torch 2\.6 or later"):
+        load_model(f"{name}:small", tmp_path / "w.pt")
+
+
+def test_a_file_of_another_kind(name: str, tmp_path: Path) -> None:
+    (tmp_path / "w.h5").write_bytes(b"")
+    with pytest.raises(InputError, match="no file of weights by its name"):
+        load_model(f"{name}:small", tmp_path / "w.h5")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("small", "small has random weights, so its features mean little. Pass weights=…, or load"),
+        ("half", r"Some weights of .*:half are random \(1\.weight\)"),
+        ("same", "cannot be told whether its weights are random"),
+    ],
+)
+def test_random_weights_of_a_function_are_said(name: str, function: str, message: str) -> None:
+    with pytest.warns(UserWarning, match=message):
+        load_model(f"{name}:{function}")
+
+
+def test_weights_that_a_function_loads_are_not_called_random(name: str, tmp_path: Path) -> None:
+    torch.save(STATE, tmp_path / "w.pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_model(f"{name}:trained")
+        load_model(f"{name}:small", tmp_path / "w.pt")
 
 
 def test_tied_weights_may_stand_once_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,3 +294,47 @@ def test_timm_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(InputError, match=r"pip install 'heat-ood\[timm\]'"):
         load_model("timm:resnet18")
+
+
+@pytest.mark.parametrize("setting", ["checkpoint_path=w.pth", "pretrained_cfg_overlay={'file':'w.pth'}"])
+def test_settings_of_timm_that_read_files_are_refused(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timm.create_model", lambda *_, **__: pytest.fail("timm was asked"))
+    with pytest.raises(InputError, match=r"would have timm read a file.* Pass the file with weights=…"):
+        load_model(f"timm:resnet18?{setting}")
+
+
+class BrokenImport(MetaPathFinder):
+    def __init__(self, package: str, error: Exception) -> None:
+        self.package, self.error = package, error
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == self.package:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            RuntimeError("operator torchvision::nms does not exist"),
+            "(RuntimeError: operator torchvision::nms does not exist). torchvision does not fit this torch",
+        ),
+        (ModuleNotFoundError("No module named 'huggingface_hub'", name="huggingface_hub"), "'huggingface_hub', which"),
+    ],
+)
+@pytest.mark.parametrize("package", ["timm", "torchvision"])
+def test_a_package_that_is_there_but_broken(
+    package: str, error: Exception, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for known in [m for m in sys.modules if m.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, known)
+    monkeypatch.setattr(sys, "meta_path", [BrokenImport(package, error), *sys.meta_path])
+    with pytest.raises(InputError) as caught:
+        load_model({"timm": "timm:resnet18", "torchvision": "torchvision.models:resnet18"}[package])
+    assert message in str(caught.value)
+    assert "heat-ood[timm]" not in str(caught.value)
+
+
+def test_a_misspelt_model_of_torchvision_suggests_others() -> None:
+    with pytest.raises(InputError, match=r"torchvision\.models has no function 'resnet180'\. Did you mean resnet18,"):
+        load_model("torchvision.models:resnet180")

@@ -146,7 +146,7 @@ def test_modules_of_a_room_are_underscored() -> None:
         ("energies", "PrincipalResidual", "heat_ood.energies.SubspaceDistance"),
         ("energies", "ResidualFlow", "heat_ood.energies.GaussianFlow"),
         ("benchmarks", "Results", "heat_ood.results.Results"),
-        ("benchmarks", "Curve", "heat_ood.results.Curve"),
+        ("benchmarks", "Curve", "heat_ood.evaluation.Curve"),
         ("benchmarks", "build_backbone", "heat_ood.benchmarks.backbone.build_backbone"),
     ],
 )

@@ -15,7 +15,6 @@ import json
 import sys
 import textwrap
 from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 
 import matplotlib as mpl
@@ -39,14 +38,13 @@ from heat_ood.results import (
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
-from matplotlib.container import BarContainer
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- results: python tools/readme.py -->", "<!-- /results -->"
 OURS = ("heat", "composition", "prior")
 """The kinds of rows that are always shown."""
-BEST, DRAWN = 10, 3
-"""So many of the other methods in the README's table, and in the picture."""
+DRAWN = 2
+"""So many of the other methods in the README's table and in the picture."""
 FULL, FEW = Path("docs/results/README.md"), Path("README.md")
 PICTURE = Path("docs/images/shared.png")
 NUMBERS = "Numbers"
@@ -60,12 +58,10 @@ OTHERS = {
     "cost.md": "what methods cost",
 }
 """The other files of results, which scripts of experiments/ and benchmarks/ write."""
-STYLES = {
-    "heat": [("#d55e00", ""), ("#e69f00", ""), ("#e69f00", "///"), ("#e69f00", "...")],
-    "composition": [("#0072b2", ""), ("#0072b2", "ooo")],
-    "prior": [("#56b4e9", "///"), ("#56b4e9", "..."), ("#56b4e9", "")],
-    "baseline": [("#999999", ""), ("#999999", "\\\\\\"), ("#999999", "xxx")],
-}
+GROUPS = {"near": ("o", "#d55e00"), "mid": ("s", "#0072b2"), "far": ("^", "#009e73")}
+"""The mark and the colour of each group of OOD sets."""
+PAPER, PLAINEST = "paper's priors, corrected", "msp"
+"""Of the picture's rows those of fixed names: the paper's HEAT, and where everybody starts."""
 
 
 def stored(root: Path = ROOT) -> list[Results]:
@@ -87,13 +83,6 @@ def kinds(found: Sequence[Results]) -> dict[str, str]:
     """All measured rows, the best first, with their kinds."""
     known = {entry.name: entry.kind for results in found for entry in results.measured}
     return {name: known[name] for name in sorted(known, key=lambda name: -score(name, found))}
-
-
-def shown(found: Sequence[Results], others: int) -> dict[str, str]:
-    """HEAT, the plain composition, HEAT's priors, and the best of the others, the best first."""
-    rows = kinds(found)
-    best = [name for name, kind in rows.items() if kind not in OURS][:others]
-    return {name: kind for name, kind in rows.items() if kind in OURS or name in best}
 
 
 def table(found: Sequence[Results], rows: dict[str, str]) -> str:
@@ -153,11 +142,9 @@ def best(results: Results, heat: Entry, title: str, metric: str, sets: tuple[str
 
 def opening(found: Sequence[Results]) -> str:
     """What stands between the README's marks."""
-    others = sum(kind not in OURS for kind in kinds(found).values())
-    rows = f"HEAT, the plain composition, HEAT's priors, and the best {BEST} of {others} other methods by AUROC"
-    parts = [table(found, shown(found, BEST)), wrapped(f"{rows}; [all of them]({FULL.as_posix()}).")]
-    parts += ["\n".join(wrapped(verdict(results), "- ") for results in found)]
-    return "\n\n".join([*parts, f"![AUROC on near, mid and far OOD sets]({PICTURE.as_posix()})"])
+    rows = kinds(found)
+    named = table(found, {name: rows[name] for name in drawn(found)})
+    return f"{named}\n\n" + wrapped(f"[All {len(rows)} rows, by set]({FULL.as_posix()}), with a picture.")
 
 
 def everything(found: Sequence[Results]) -> str:
@@ -179,7 +166,9 @@ def everything(found: Sequence[Results]) -> str:
         )
     others = [f"[{title[0].upper()}{title[1:]}]({file})" for file, title in OTHERS.items()]
     listed = "\n".join(wrapped(item, "- ") for item in (*items, *others))
-    return "\n\n".join(["# Results", wrapped(about), table(found, kinds(found)), listed]) + "\n"
+    told = "\n".join(wrapped(verdict(results), "- ") for results in found)
+    picture = "![AUROC on near, mid and far OOD sets](../images/shared.png)"
+    return "\n\n".join(["# Results", wrapped(about), table(found, kinds(found)), told, picture, listed]) + "\n"
 
 
 def wrapped(text: str, bullet: str = "") -> str:
@@ -191,61 +180,63 @@ def wrapped(text: str, bullet: str = "") -> str:
 # The picture
 
 
-def drawn(found: Sequence[Results]) -> dict[str, tuple[str, str]]:
-    """The methods of the picture, HEAT first, with a colour and a hatching of their own."""
-    rows = shown(found, DRAWN)
-    order = sorted(rows, key=lambda name: (list(STYLES).index(style_of(rows[name])), name != "HEAT"))
-    left = {kind: cycle(styles) for kind, styles in STYLES.items()}
-    return {name: next(left[style_of(rows[name])]) for name in order}
+def drawn(found: Sequence[Results]) -> list[str]:
+    """The methods of the picture: HEAT, the plain composition, the paper's priors, the best of the others, MSP."""
+    rows = kinds(found)
+    best = [name for name, kind in rows.items() if kind not in OURS and name != PLAINEST][:DRAWN]
+    return [name for name in ("HEAT", "plain composition", PAPER, *best, PLAINEST) if name in rows]
 
 
-def style_of(kind: str) -> str:
-    return kind if kind in STYLES else "baseline"
+Numbers = dict[str, dict[str, list[list[float | None]]]]
 
 
-def numbers(found: Sequence[Results]) -> dict[str, dict[str, list[float]]]:
-    """What the picture shows: AUROC by network and method, near to far."""
+def numbers(found: Sequence[Results]) -> Numbers:
+    """What the picture shows: AUROC by network and method, near to far, each with its spread over seeds."""
 
-    def near_to_far(results: Results, entry: Entry) -> list[float]:
-        return [round(100 * results.mean(entry, "auroc", sets).mean, 1) for sets in results.groups.values()]
+    def near_to_far(results: Results, entry: Entry) -> list[list[float | None]]:
+        means = [results.mean(entry, "auroc", sets) for sets in results.groups.values()]
+        return [[None if np.isnan(v) else round(100 * v, 2) for v in mean] for mean in means]
 
     values = {r.id: {entry.name: near_to_far(r, entry) for entry in r.measured} for r in found}
     return {id_: {name: rows[name] for name in drawn(found) if name in rows} for id_, rows in values.items()}
 
 
 def draw(found: Sequence[Results], path: Path) -> None:
-    styles, values = drawn(found), numbers(found)
-    with plt.rc_context({"font.size": 11, "hatch.linewidth": 0.8}):
-        size = (10, 0.9 + 2.7 * len(found))
-        figure, panels = plt.subplots(len(found), 1, figsize=size, squeeze=False, layout="constrained")
-        handles: dict[str, BarContainer] = {}
-        for panel, results in zip(panels[:, 0], found, strict=True):
-            handles |= bars(panel, results, styles, values[results.id])
-        named = {name: handles[name] for name in styles}
-        figure.legend(named.values(), named, loc="outside lower center", ncols=4, frameon=False)
+    """A row for each method, a panel for each network, a dot for each group of OOD sets."""
+    values = numbers(found)
+    with plt.rc_context({"font.size": 13}):
+        size = {"figsize": (10, 4.4), "layout": "constrained"}
+        figure, panels = plt.subplots(1, len(found), sharey=True, squeeze=False, **size)
+        for panel, results in zip(panels[0], found, strict=True):
+            dots(panel, results, values[results.id])
+        for text in panels[0][0].get_yticklabels()[:1]:
+            text.set_fontweight("bold")
+        handles, names = panels[0][0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside upper left", ncols=3, frameon=False, handletextpad=0.2)
+        note = "AUROC, %: to the right is better. Lines: ± the standard deviation over seeds, hidden where it is small."
+        figure.supxlabel(note, fontsize=11, x=0.01, ha="left")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=160, facecolor="white", metadata={NUMBERS: json.dumps(values)})
         plt.close(figure)
 
 
-def bars(
-    panel: plt.Axes, results: Results, styles: dict[str, tuple[str, str]], values: dict[str, list[float]]
-) -> dict[str, BarContainer]:
-    """One network: a group of bars for near, mid and far."""
-    width, handles = 0.9 / len(values), {}
-    for i, (name, heights) in enumerate(values.items()):
-        colour, hatch = styles[name]
-        x = np.arange(len(heights)) + (i - (len(values) - 1) / 2) * width
-        handles[name] = panel.bar(x, heights, 0.92 * width, color=colour, hatch=hatch, edgecolor="black", lw=0.7)
-        panel.bar_label(handles[name], fmt="%.0f", padding=2, fontsize=9)
-    panel.set_xticks(range(len(results.groups)), [f"{g}: {', '.join(s)}" for g, s in results.groups.items()])
-    panel.set_ylim(50, 103)
-    panel.set_yticks([50, 75, 100], ["50 (chance)", "75", "100"])
-    panel.set_ylabel("AUROC, %")
-    panel.set_title(f"{results.id}, {results.backbone}", loc="left", fontsize=11)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.tick_params(axis="x", length=0)
-    return handles
+def dots(panel: plt.Axes, results: Results, values: dict[str, list[list[float | None]]]) -> None:
+    """One network."""
+    rows = -np.arange(len(values))
+    panel.axhspan(-0.45, 0.45, color="#f3e3d8", linewidth=0)
+    panel.hlines(rows, 0, 100, color="#dddddd", linewidth=0.8, zorder=1)
+    for i, (group, sets) in enumerate(results.groups.items()):
+        mark, colour = GROUPS.get(group, ("D", "#555555"))
+        means = [row[i][0] for row in values.values()]
+        spreads = [row[i][1] or 0.0 for row in values.values()]
+        look = {"fmt": mark, "color": colour, "markersize": 8, "capsize": 5, "elinewidth": 2}
+        panel.errorbar(means, rows, xerr=spreads, label=f"{group}: {', '.join(sets)}", **look)
+    known = [float(pair[0] or 0) - (pair[1] or 0) for row in values.values() for pair in row]
+    panel.set_xlim(5 * np.floor(min(known) / 5), 100.5)
+    panel.set_yticks(rows, list(values))
+    panel.set_title(results.id, loc="left", fontsize=13)
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    panel.tick_params(axis="y", length=0)
 
 
 # Writing and checking

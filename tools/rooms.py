@@ -15,8 +15,8 @@ from typing import NamedTuple
 PACKAGE = Path(__file__).parents[1] / "src" / "heat_ood"
 ORDER = (
     *("errors", "deprecation", "registry", "files", "progress", "metrics"),
-    *("images", "models", "features", "energies", "residual", "heat", "selection", "evaluation"),
-    *("results", "benchmarks", "report", "demo", "cli"),
+    *("images", "models", "features", "energies", "residual", "heat", "selection", "evaluation", "guarding"),
+    *("results", "benchmarks", "report", "plot", "demo", "cli"),
 )
 """All rooms, from left to right: a folder is a room, and so is a file beside the folders."""
 ROOT = ("__init__", "__main__")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .errors import FormatError, HeatError, InputError, NotFittedError
     from .evaluation import Evaluation, evaluate
     from .features import Extractor, Features
+    from .guarding import load, protect
     from .heat import HEAT
     from .residual import Residual
 
@@ -27,7 +28,9 @@ __all__ = [
     "Residual",
     "create",
     "evaluate",
+    "load",
     "methods",
+    "protect",
 ]
 __version__ = "0.2.0"
 
@@ -36,6 +39,7 @@ _HOMES = {
     "errors": ("FormatError", "HeatError", "InputError", "NotFittedError"),
     "evaluation": ("Evaluation", "evaluate"),
     "features": ("Extractor", "Features"),
+    "guarding": ("load", "protect"),
     "heat": ("HEAT",),
     "residual": ("Residual",),
 }
@@ -43,6 +47,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that ``heat-ood --help`` need not load torch."""
+    if name == "plot":
+        return import_module(".plot", __name__)
     for module, names in _HOMES.items():
         if name in names:
             value = globals()[name] = getattr(import_module(f".{module}", __name__), name)

@@ -1,4 +1,4 @@
-"""The demo: a small network learns the digits 0 to 6, and HEAT tells them from other digits, photographs and noise.
+"""The demo: a small network learns to read digits, and HEAT tells them from letters, pairs of digits and photographs.
 
 Everything is decided beforehand and nothing is chosen by the result; :mod:`heat_ood.benchmarks.digits` says what the
 images are. HEAT is the default: it reads the network's stages, and learns to tell its features from those of the
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from .benchmarks import digits
-from .energies import create
+from .energies import Energy, create
 from .errors import InputError
 from .evaluation import Evaluation, compare, evaluate_scores
 from .features import CONTRAST, Extractor, Features
@@ -50,6 +50,7 @@ class Result:
     outcomes: dict[str, str]
     false_alarms: float
     flagged: dict[str, float]
+    flagged_by_msp: dict[str, float]
     reloaded_equal: bool
     seconds: float
     out: Path
@@ -66,7 +67,10 @@ class Result:
     def remarks(self) -> list[str]:
         """What the table does not say, a line each."""
         n = self.samples
-        caught = ", ".join(f"{100 * share:.1f} % of {name}" for name, share in self.flagged.items())
+        caught = ", ".join(
+            f"{100 * share:.1f} % of {name} ({100 * self.flagged_by_msp[name]:.1f} % by MSP)"
+            for name, share in self.flagged.items()
+        )
         return [
             f"few samples: {n['train']} to train and fit, {n['calibration']} to calibrate, {n['test']} to test; "
             f"one seed ({self.seed}), so differences of a point or two mean nothing",
@@ -83,7 +87,17 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
-        names = ("seed", "samples", "accuracy", "used", "outcomes", "flagged", "reloaded_equal", "seconds")
+        names = (
+            "seed",
+            "samples",
+            "accuracy",
+            "used",
+            "outcomes",
+            "flagged",
+            "flagged_by_msp",
+            "reloaded_equal",
+            "seconds",
+        )
         values = {name: getattr(self, name) for name in names}
         values["contrast"] = {"samples": self.contrast, "kinds": list(CONTRAST)}
         values["environment"] = _environment()
@@ -129,7 +143,7 @@ def _one_thread() -> Iterator[None]:
 def _run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT) -> Result:
     started = time.perf_counter()
     data = digits.load_data(seed)
-    say(f"training a network on {len(data.train[0])} images of the digits 0 to {digits.KNOWN - 1}")
+    say(f"training a network on {len(data.train[0])} images of handwritten digits")
     model = digits.train(*data.train, seed=seed)
     with torch.inference_mode():
         accuracy = float((model(data.test[0]).argmax(1) == data.test[1]).float().mean())
@@ -143,7 +157,7 @@ def _run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT)
     say("fitting HEAT")
     detector.fit(fitting, contrast).calibrate(calibration)
     plain = HEAT(**{**detector.settings, "residual": None}).fit(fitting)
-    softmax = create("msp").fit(fitting)
+    softmax = create("msp").fit(fitting).calibrate(calibration)
 
     say("evaluating")
     sets = {"": test, **ood}
@@ -167,12 +181,18 @@ def _run_in(folder: Path, seed: int, say: Callable[[str], None], detector: HEAT)
         evaluations=evaluations,
         outcomes=detector.outcomes,
         false_alarms=float(detector.predict(test, _FPR).float().mean()),
-        flagged={name: float(detector.predict(features, _FPR).float().mean()) for name, features in ood.items()},
+        flagged=_flagged(detector, ood),
+        flagged_by_msp=_flagged(softmax, ood),
         reloaded_equal=all(torch.equal(again.score(features), detector.score(features)) for features in sets.values()),
         seconds=time.perf_counter() - started,
         out=folder,
     )
-    panels({label: (scores[label][""], _without_id(scores[label])) for label in ("MSP", "HEAT")}, folder / "scores.png")
+    drawn = {"MSP": softmax, "HEAT": detector}
+    panels(
+        {label: (scores[label][""], _without_id(scores[label])) for label in drawn},
+        folder / "scores.png",
+        thresholds={label: float(energy.threshold(_FPR)) for label, energy in drawn.items()},
+    )
     write(folder / "results.json", json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")
     write(folder / "results.md", result.to_markdown())
     return result
@@ -198,6 +218,10 @@ def _features_of(extractor: Extractor, images: Tensor, labels: Tensor | None = N
 
 def _loader_of(images: Tensor, labels: Tensor | None = None) -> DataLoader[Any]:
     return DataLoader(TensorDataset(images) if labels is None else TensorDataset(images, labels), batch_size=256)
+
+
+def _flagged(energy: Energy, sets: dict[str, Features]) -> dict[str, float]:
+    return {name: float(energy.predict(features, _FPR).float().mean()) for name, features in sets.items()}
 
 
 def _without_id(scores: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["Argument", "FormatError", "HeatError", "InputError", "NotFittedError", "Notice"]
+__all__ = ["Argument", "FormatError", "HeatError", "InputError", "ModelError", "NotFittedError", "Notice"]
 
 
 class Argument(NamedTuple):
@@ -50,6 +50,10 @@ class HeatError(Exception):
 
 class InputError(HeatError, ValueError):
     """An argument or a feature set that cannot be used as it is."""
+
+
+class ModelError(InputError, RuntimeError):
+    """The model itself raised, in its ``forward``; its own error is the cause, ``__cause__``."""
 
 
 class NotFittedError(HeatError, RuntimeError):

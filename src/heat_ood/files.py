@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -13,9 +13,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import Argument, FormatError
+from .errors import Argument, FormatError, InputError
 
-__all__ = ["PART", "Format", "plain", "replacing", "restored", "write"]
+__all__ = ["PART", "Format", "frame", "plain", "replacing", "restored", "write"]
 
 _T = TypeVar("_T")
 PART = ".part"
@@ -45,7 +45,9 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
             with open(part, "r+b") as file:
                 os.fsync(file.fileno())
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(path)  # a full disk names no file by itself
         part.unlink(missing_ok=True)
         raise
 
@@ -157,6 +159,15 @@ def plain(value: Any) -> Any:
 
 _NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _KINDS: dict[type, str] = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def frame(rows: Sequence[Mapping[str, Any]], index: str) -> Any:
+    """Rows as a pandas DataFrame, one column of them as its index; pandas is not required by anything else."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise InputError("A data frame takes pandas, which is not installed: pip install pandas") from error
+    return pd.DataFrame(list(rows)).set_index(index)
 
 
 def restored(kind: type[_T], value: Any, where: str) -> _T:

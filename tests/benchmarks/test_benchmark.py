@@ -71,7 +71,8 @@ FAST = ("msp", "gmm", "energy")
 
 pytestmark = [
     pytest.mark.usefixtures("quick"),
-    pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning"),  # a short training may be in vain
+    pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning"),  # a short training may be in vai,
+    pytest.mark.filterwarnings("ignore:.*has random weights:UserWarning"),
 ]
 
 

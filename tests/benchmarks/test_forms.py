@@ -112,5 +112,5 @@ def test_only_what_the_default_lacks_is_said(data: Data, tmp_path: Path) -> None
         for name in (FULL, BARE, PLAIN):
             job_of(name, data).run(data, 0, tmp_path / name)
     lacking = replace(data, contrast=None)
-    with pytest.warns(Notice, match="no contrast"):
+    with pytest.warns(Notice, match="without contrast"):
         job_of(FULL, lacking).run(lacking, 0, tmp_path / "lacking")

@@ -38,7 +38,7 @@ def test_every_command_shows_an_example(run: Run, command: str) -> None:
 def test_the_overview_names_all_commands_and_exit_codes(run: Run) -> None:
     text = run("--help").stdout
     assert all(command in text for command in COMMANDS)
-    assert all(code in text for code in ("0 done", "1 an error", "2 a wrong", "3 score", "130 interrupted"))
+    assert all(code in text for code in ("0 done", "1 an error", "2 a wrong", "3 check, or score", "130 interrupted"))
 
 
 def test_the_help_of_fit_shows_the_defaults_of_the_library(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_wrong_command_line_exits_with_2(run: Run, arguments: tuple[str, ...])
 def test_an_error_is_one_line_on_standard_error(run: Run) -> None:
     result = run("info", "absent", code=1)
     assert result.stdout == ""
-    assert result.stderr.startswith("error: absent is neither a detector nor stored features.")
+    assert result.stderr.startswith("error: absent is neither a guard, nor a detector, nor stored features.")
     assert result.stderr.count("\n") == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from heat_ood import Features
+from heat_ood import HEAT, Features
 from heat_ood.cli import app
+from heat_ood.cli._commands.compare import of_rule
+from heat_ood.energies import create_prior
 from heat_ood.heat._choice import AGAINST_CONTRAST
 from heat_ood.selection import RULES, compare, compare_bounds
 
@@ -54,6 +57,11 @@ def as_json(found: Any) -> dict[str, Any]:
     return {"priors": list(found.priors), "rows": rows, **numbers}
 
 
+def numbers_of(result: dict[str, Any]) -> dict[str, Any]:
+    """Without the command that applies them."""
+    return {name: value for name, value in result.items() if name not in ("applied", "command")}
+
+
 def test_the_table_is_that_of_the_library(run: Run) -> None:
     found, result = compare(Features.open("train"), Features.open("contrast")), run("train", "--contrast", "contrast")
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line]
@@ -67,18 +75,20 @@ def test_the_table_is_that_of_the_library(run: Run) -> None:
 def test_json_has_the_numbers_of_the_library(run: Run, options: tuple[Any, ...]) -> None:
     settings = dict(zip((o.removeprefix("--") for o in options[::2]), options[1::2], strict=True))
     contrast = Features.open(settings.pop("contrast")) if "contrast" in settings else None
-    assert run("train", *options, "--json") == as_json(compare(Features.open("train"), contrast, **settings))
+    assert numbers_of(run("train", *options, "--json")) == as_json(
+        compare(Features.open("train"), contrast, **settings)
+    )
 
 
 def test_bounds_without_classes(run: Run) -> None:
     found = compare_bounds(Features.open("train"), Features.open("contrast"), residual=QUICK, folds=0)
-    assert run("train", "--contrast", "contrast", "--bounds", "--folds", 0, "--json") == as_json(found)
+    assert numbers_of(run("train", "--contrast", "contrast", "--bounds", "--folds", 0, "--json")) == as_json(found)
 
 
 def test_bounds(run: Run) -> None:
     found = compare_bounds(Features.open("train"), Features.open("contrast"), residual=QUICK, seed=2)
     options = ("train", "--contrast", "contrast", "--bounds", "--seed", 2)
-    assert run(*options, "--json") == as_json(found)
+    assert numbers_of(run(*options, "--json")) == as_json(found)
     result = run(*options)
     assert "unseen distortions" in result.stdout
     assert "unseen classes" in result.stdout
@@ -122,3 +132,44 @@ def test_the_help_shows_an_example(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("COLUMNS", "200")
     assert "heat-ood compare features/train --contrast features/contrast" in run("--help").stdout
     assert "compare" in CliRunner().invoke(app, ["--help"]).stdout
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--contrast", "contrast"), ("--contrast", "contrast", "--bounds", "--folds", 0)]
+)
+def test_it_ends_with_the_command_that_applies_what_it_found(
+    run: Run, options: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heat_ood.heat._choice.AGAINST_CONTRAST", QUICK)
+    monkeypatch.setattr("heat_ood.heat.AGAINST_CONTRAST", QUICK)
+    found = run("train", *options, "--json")
+    text = run("train", *options).stdout
+    assert f"next: {found['command']}" in text.replace("\n", "")
+    _, *arguments = shlex.split(found["command"])
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert HEAT.load("detector").fitted
+
+
+@pytest.mark.parametrize("rule", [*RULES, "gmm alone"])
+def test_every_rule_is_applied_or_known_to_have_no_option(rule: str) -> None:
+    """What fit makes of the options scores samples in the order that the rule gives."""
+    names = ("energy", "relative-gmm", "gmm")
+    given = of_rule(rule, names)
+    if rule in ("Fisher", "Fisher, decorrelated", "Stouffer", "decorrelated"):
+        assert given is None
+        return
+    assert given is not None
+    line = ["fit", "train", "--out", "d", "--no-residual", *given]
+    result = CliRunner().invoke(app, line)
+    assert result.exit_code == 0, result.output
+    train = Features.open("train")
+    detector = HEAT.load("d")
+    fitting, held = detector.split(train)
+    parts = {name: create_prior(name).fit(fitting) for name in names}
+    energies, real = (
+        torch.stack([parts[name].score(features).double() for name in names], 1) for features in (train, held)
+    )
+    wanted = energies[:, names.index("gmm")] if rule == "gmm alone" else RULES[rule](names, real)(energies)
+    score = detector.score(train).double()
+    assert torch.corrcoef(torch.stack([score, wanted]))[0, 1] > 0.99999

@@ -56,7 +56,7 @@ def network() -> nn.Module:
 
 
 def loader() -> Any:
-    images = open_images("pictures")
+    images = open_images("pictures", labels=False)
     images.preprocessing = Preprocessing(size=(8, 8))
     return torch.utils.data.DataLoader(images, batch_size=5)
 
@@ -77,7 +77,7 @@ def test_the_help_names_all_kinds_and_the_defaults(run: Run, monkeypatch: pytest
 
 def test_the_stored_features_are_those_of_the_library(run: Run) -> None:
     result = run(*CONTRAST_OF, "--json")
-    Extractor(network()).contrast(loader(), "by_hand")
+    Extractor(network(), name=f"{MODULE}:small").contrast(loader(), "by_hand")
     assert contents("c") == contents("by_hand")
     assert result["samples"] == 12
     assert result["columns"] == {"avg": 8, "std": 8, "logits": 3}
@@ -90,7 +90,7 @@ def test_the_stored_features_are_those_of_the_library(run: Run) -> None:
 def test_kinds_samples_and_seed(run: Run) -> None:
     options = ("--kind", "noise", "--kind", "blur", "--samples", 7, "--seed", 3)
     result = run(*CONTRAST_OF, *options, "--json")
-    Extractor(network()).contrast(loader(), "by_hand", ("noise", "blur"), samples=7, seed=3)
+    Extractor(network(), name=f"{MODULE}:small").contrast(loader(), "by_hand", ("noise", "blur"), samples=7, seed=3)
     assert contents("c") == contents("by_hand")
     labels = Features.open("c").labels
     assert labels is not None

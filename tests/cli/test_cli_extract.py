@@ -53,7 +53,7 @@ def test_extract_layers_head_limit_and_labels(run: Run, pictures: Path) -> None:
 def test_extract_from_an_array_keeps_its_size(run: Run) -> None:
     np.savez("x.npz", images=np.zeros((4, 9, 9, 3), dtype=np.uint8), labels=np.arange(4))
     options = ("--model", "tiny_model_of_cli:small", "--images", "x.npz", "--out", "f", "--json")
-    assert run("extract", *options)["preprocessing"]["size"] is None
+    assert run("extract", *options)["preprocessing"]["size"] == [9, 9]
 
 
 def test_extract_uses_the_preprocessing_of_a_timm_model(run: Run, pictures: Path) -> None:

@@ -75,7 +75,7 @@ def test_fit_says_what_it_does_without(run: Run, here: Path) -> None:
     Features(avg=whole.avg, labels=whole.labels).save(here / "bare")
     said = run("fit", "bare", "--out", "d", "--no-residual").stderr
     assert said.count("note: ") == 1
-    assert "note: HEAT uses gmm, nothing corrected; there is no logits, no std, no earlier layers" in said
+    assert "note: HEAT uses gmm. It does without logits" in said
 
 
 def test_fit_with_contrast_and_a_checkpoint_goes_on_after_an_interruption(

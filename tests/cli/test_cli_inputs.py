@@ -158,7 +158,10 @@ def test_gram_says_what_it_needs(run: Run, stored: Path, pictures: Path, command
         }[command]
 
     told = "gram reads maps: pass images and --model"
-    assert f"{told}; there is no --model." in run(command, *arguments(pictures), code=1).stderr
+    if command == "fit":
+        assert f"{told}; there is no --model." in run(command, *arguments(pictures), code=1).stderr
+    else:
+        assert "the model that the detector was fitted with" in run(command, *arguments(pictures)).stderr
     assert f"{told}; f holds stored features." in run(command, *arguments(stored), *MODEL, code=1).stderr
     assert f"{told}; f holds stored features." in run(command, *arguments(stored), code=1).stderr
     assert not Path("e").exists()

@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from heat_ood.cli import app
+from heat_ood.evaluation import evaluate_scores
 from heat_ood.report import report
 from results_data import rich, small
 
@@ -34,6 +36,26 @@ def test_several_files_and_folders_are_compared(tmp_path):
     result = run(tmp_path / "a", tmp_path / "b.json", "--out", out, "--json")
     assert [r["suite"] for r in json.loads(result.stdout)["results"]] == ["demo", "small"]
     assert "Two runs compared" in out.read_text(encoding="utf-8")
+
+
+def test_what_evaluate_saved_has_a_page(tmp_path):
+    """Beside results of a benchmark too, and from a file of an older version."""
+    evaluation = evaluate_scores([0.0, 1.0, 2.0], {"far": [3.0, 4.0], "near": [1.0, 5.0]}, curves=True)
+    evaluation.save(tmp_path / "e.json")
+    small().save(tmp_path / "b.json")
+    result = run(tmp_path / "e.json", "--out", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert "three ID samples" in result.stdout or "3 ID samples" in result.stdout
+    assert "the easiest set is far" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert run(tmp_path / "e.json", tmp_path / "b.json", "--out", tmp_path / "both.html").exit_code == 0
+
+    old = json.loads(replace(evaluation, curves={}).to_json()) | {"version": 1}
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    assert run(tmp_path / "old.json", "--out", tmp_path / "page.html").exit_code == 0
+    (tmp_path / "old.json").write_text(json.dumps(old | {"rows": 7}))
+    broken = run(tmp_path / "old.json", "--out", tmp_path / "other.html")
+    assert broken.exit_code == 1
+    assert "old.json" in broken.stderr.replace("\n", "")
 
 
 @pytest.mark.parametrize(

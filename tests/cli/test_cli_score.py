@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from cli_data import EXTRACT, Run
 from heat_ood import HEAT, Features
@@ -90,11 +92,24 @@ def test_evaluate(run: Run, detector: Path) -> None:
     assert "fpr_at_95_ood ↓" in text
 
 
+def replace_seen(features: Features) -> Features:
+    """The same features, of which nobody knows where they came from."""
+    features.seen = None
+    return features
+
+
 def test_images_are_scored_through_the_model_and_named(run: Run, pictures: Path) -> None:
     model = EXTRACT[1:]
     run("extract", *model, "--images", pictures, "--out", "f")
     run("fit", "f", "--out", "d", "--no-residual")
-    run("calibrate", "d", pictures, *model)
+    others = pictures.rename(pictures.with_name("others"))
+    for file in sorted(others.rglob("*.png")):
+        with Image.open(file) as image:
+            turned = image.transpose(Image.Transpose.ROTATE_180)
+        (pictures / file.relative_to(others)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, pictures / file.relative_to(others))
+        turned.save(file)
+    run("calibrate", "d", others, *model)
     stored, live = (
         run("score", "d", "f", "--fpr", 0.1, "--json"),
         run("score", "d", pictures, *model, "--fpr", 0.1, "--json"),
@@ -103,7 +118,8 @@ def test_images_are_scored_through_the_model_and_named(run: Run, pictures: Path)
     assert live["rows"][4]["file"] == "bee/0.png"
     result = run("evaluate", "d", "--id", "f", "--ood", f"same={pictures}", *model, "--json")
     assert result["rows"][0]["auroc"] == 0.5
-    assert "--model" in run("score", "d", pictures, "--fpr", 0.1, code=1).stderr
+    HEAT(residual=None).fit(replace_seen(Features.open("f"))).save("unknown")
+    assert "--model" in run("score", "unknown", pictures, code=1).stderr
     other = ("--model", "tiny_model_of_cli:slow", "--size", 8)
     assert "two different models" in run("score", "d", pictures, *other, "--fpr", 0.1, code=1).stderr
 

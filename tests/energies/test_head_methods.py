@@ -96,7 +96,7 @@ def test_dice_equals_the_paper(sparsity: float, relu: bool) -> None:
 def test_react_equals_the_paper(quantile: float, relu: bool) -> None:
     features, test = with_head(relu=relu), with_head(33, relu=relu)
     energy = React(quantile).fit(features)
-    assert float(energy.threshold) == pytest.approx(np.quantile(features.avg.numpy(), quantile), rel=1e-14)
+    assert float(energy.ceiling) == pytest.approx(np.quantile(features.avg.numpy(), quantile), rel=1e-14)
     np.testing.assert_allclose(energy.score(test), react(features, test.avg.numpy(), quantile), rtol=1e-9)
 
 
@@ -158,8 +158,8 @@ def test_the_gradient_is_that_of_autograd(energy: HeadPrior) -> None:
 def test_the_gradient_is_zero_where_clipped() -> None:
     energy = React(0.5).fit(with_head())
     z = randn(40, 20, seed=3)
-    assert (energy.gradient_of(z)[z > energy.threshold] == 0).all()
-    assert (energy.gradient_of(z)[z < energy.threshold] != 0).all()
+    assert (energy.gradient_of(z)[z > energy.ceiling] == 0).all()
+    assert (energy.gradient_of(z)[z < energy.ceiling] != 0).all()
 
 
 @pytest.mark.parametrize("energy", [Scale(), Ash(variant="s"), Ash(variant="b"), Ash(variant="p")], ids=repr)
@@ -289,6 +289,6 @@ def test_saved_and_loaded(energy: HeadPrior, shown: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("wrong", [torch.zeros(1), torch.zeros(()), torch.tensor(3)])
 def test_a_threshold_of_another_kind_is_refused(wrong: Tensor) -> None:
     energy = React().fit(with_head())
-    energy.threshold = wrong
+    energy.ceiling = wrong
     with pytest.raises(InputError, match="the threshold is"):
         energy.validate()

@@ -219,7 +219,7 @@ def as_dictionaries(x: Tensor) -> list[dict[str, Tensor]]:
 def test_any_loader_will_do(wrap: Any) -> None:
     x = images()
     odin = ODIN(epsilon=0.01).attach(network())
-    torch.testing.assert_close(odin.score(wrap(x)), odin.score(x), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(torch.as_tensor(odin.score(wrap(x))), odin.score(x), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(

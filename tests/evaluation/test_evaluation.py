@@ -1,18 +1,22 @@
 """Rows, the average, and what they turn into: Markdown, JSON, CSV."""
 
+import base64
 import csv
 import io
 import json
 import math
 from dataclasses import replace
+from functools import partial
+from io import BytesIO
 from zlib import crc32
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from heat_ood.errors import FormatError, InputError
-from heat_ood.evaluation import Evaluation, compare, evaluate, evaluate_scores
+from heat_ood.evaluation import Evaluation, compare, evaluate, evaluate_scores, unusual
 from heat_ood.features._features import Features
 from heat_ood.metrics import METRICS, percentile_intervals, replicates, summary
 
@@ -152,8 +156,8 @@ def test_json_of_something_else(text):
 
 
 def test_json_that_is_damaged(evaluation):
-    with pytest.raises(FormatError, match="version 2"):
-        Evaluation.from_json(json.dumps(evaluation.to_dict() | {"version": 2}))
+    with pytest.raises(FormatError, match="version 3"):
+        Evaluation.from_json(json.dumps(evaluation.to_dict() | {"version": 3}))
     for key, value in (
         ("rows", None),
         ("rows", [{}]),
@@ -225,3 +229,72 @@ def test_compare_needs_the_same_sets():
         compare({"x": one, "y": other})
     with pytest.raises(InputError, match="Nothing to compare"):
         compare({})
+
+
+# What is kept for pictures
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return evaluate_scores(S, SETS, curves=True)
+
+
+def test_curves_are_kept_where_they_are_asked_for(evaluation, drawn):
+    assert evaluation.curves == {}
+    assert "curves" not in evaluation.to_dict()
+    assert list(drawn.curves) == ["near", "far"]
+    assert list(evaluate(Norm(), features(9, 0), features(8, 1)).curves) == ["ood"]
+    assert evaluate(Norm(), features(9, 0), features(8, 1), curves=False).curves == {}
+    assert drawn == evaluation, "they are the same numbers"
+
+
+def test_files_of_the_first_version_still_open(evaluation):
+    data = json.loads(evaluation.to_json())
+    old = {key: value for key, value in data.items() if key != "curves"} | {"version": 1}
+    assert Evaluation.from_dict(old) == replace(evaluation, curves={})
+
+
+def test_curves_are_kept_with_the_threshold_that_accepts_95_percent(drawn):
+    back = Evaluation.from_json(drawn.to_json())
+    assert back.curves == drawn.curves
+    for name, scores in SETS.items():
+        curve = back.curves[name]
+        accepted = np.asarray(scores) <= curve.threshold
+        assert accepted.mean() == pytest.approx(drawn[name].fpr_at_95_id, abs=1 / len(scores))
+        assert np.mean(np.asarray(S) <= curve.threshold + 1e-6) >= 0.95
+        width = curve.edges[1] - curve.edges[0]
+        guess = replace(curve, threshold=None).accepting_95
+        assert guess == pytest.approx(curve.threshold, abs=3 * width), "read off the histogram of an old file"
+        assert curve.accepting_95 == curve.threshold
+
+
+def test_the_images_judged_most_wrongly_are_kept_small():
+    images = [(f"{i}.png", partial(Image.new, "L", (200 + i, 100), i)) for i in range(40)]
+    id_scores = np.arange(40.0)
+    known = unusual("HEAT", id_scores, images, "test")
+    assert [picture.file for picture in known] == [f"{i}.png" for i in range(39, 27, -1)]
+    assert [picture.caught_by for picture in known[:3]] == [("HEAT",), ("HEAT",), ()]
+    missed = unusual("HEAT", id_scores, images, "svhn", -id_scores)
+    assert [picture.file for picture in missed[:2]] == ["39.png", "38.png"]
+    assert missed[0].missed_by == ("HEAT",)
+    assert missed[0].scores == {"HEAT": -39.0}
+    for picture in (*known, *missed):
+        with Image.open(BytesIO(base64.b64decode(picture.image.partition(",")[2]))) as image:
+            assert max(image.size) == 96
+    assert unusual("HEAT", id_scores, None, "test") == ()
+
+
+def test_an_image_that_cannot_be_read_is_left_out():
+    def broken():
+        raise OSError("gone")
+
+    images = [("a", partial(Image.new, "RGB", (8, 8))), ("b", broken)]
+    assert [picture.file for picture in unusual("HEAT", [0.0, 1.0], images, "test")] == ["a"]
+
+
+def test_as_a_data_frame() -> None:
+    found = evaluate_scores([0.0, 1.0, 2.0], {"near": [1.5, 2.5], "far": [9.0]}, intervals=False)
+    frame = found.to_frame()
+    assert list(frame.index) == ["near", "far", "average"]
+    assert frame.loc["far", "auroc"] == 1.0
+    assert frame.loc["near", "n_ood"] == 2

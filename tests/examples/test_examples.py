@@ -87,7 +87,7 @@ def test_timm_model_with_the_weights_of_a_file(
 
 
 def test_text_classifier(example: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.warns(Notice, match="no earlier layers"):
+    with pytest.warns(Notice, match="without earlier layers"):
         false_alarms, result = example("text_classifier").main()
     assert near(false_alarms, 200, 172)
     assert result["out of scope"].auroc > 0.8
@@ -108,7 +108,7 @@ def test_text_classifier_from_a_folder(example: Callable[[str], Any], tmp_path: 
 
 
 def test_arrays_alone(example: Callable[[str], Any]) -> None:
-    with pytest.warns(Notice, match="no std, no earlier layers"):
+    with pytest.warns(Notice, match=r"without std .* without earlier layers"):
         false_alarms, results = example("arrays_alone").main()
     assert near(false_alarms, 300, 364)
     for method in ("HEAT", "knn"):
@@ -175,7 +175,7 @@ def test_comparing_detectors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     printed = "".join(output.text for output in outputs if output.output_type == "stream")
     alarms = {name: float(rate) / 100 for name, rate in re.findall(r"^(\S+): ([\d.]+)% false", printed, re.MULTILINE)}
     assert set(alarms) == set(rows)
-    assert all(near(rate, 252, 253) for rate in alarms.values())
+    assert all(near(rate, 360, 359) for rate in alarms.values())
 
 
 # What all have in common

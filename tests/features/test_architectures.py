@@ -64,6 +64,8 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], int, Callable[[Any, Tensor], Piece
     "resnet50, maps of one position": (build("resnet50"), 32, pooled_maps, names("layer", 1, 2, 3, 4)),
     "convnext": (build("convnext_atto"), 64, pooled_maps, names("stages.", 0, 1, 2, 3)),
     "vit": (build(**VIT), 64, class_token, names("blocks.", 2, 5, 8, 11)),
+    "vit of two blocks": (build(**VIT, depth=2), 64, class_token, names("blocks.", 0, 1)),
+    "vit of three blocks": (build(**VIT, depth=3), 64, class_token, names("blocks.", 0, 1, 2)),
     "vit-avg": (build(**VIT, global_pool="avg"), 64, mean_token, names("blocks.", 2, 5, 8, 11)),
     "vit-registers": (build(**VIT, reg_tokens=4), 64, class_token, names("blocks.", 2, 5, 8, 11)),
     "swin": (build(**SWIN), 64, channels_last, names("layers.", 0, 1, 2, 3)),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from heat_ood.errors import InputError
 from heat_ood.features import Extractor, Features
@@ -108,3 +110,43 @@ def test_in_memory_equals_batch_by_batch() -> None:
     assert features.fingerprint == extractor.fingerprint
     for part, batch in zip(features.batches(4), x.split(4), strict=True):
         assert torch.equal(part.avg, extractor(batch).avg)
+
+
+class Stream(IterableDataset[Tensor]):
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(images())
+
+
+class Module:
+    def train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(TensorDataset(images()))
+
+
+NO_LOADERS = {
+    "tensor": (images(), "DataLoader(TensorDataset(images, labels), batch_size=64)"),
+    "array": (images().numpy(), "ndarray of samples"),
+    "pair": ((images(), torch.arange(4)), "tuple of samples"),
+    "dataset": (TensorDataset(images()), "DataLoader(dataset, batch_size=64)"),
+    "stream": (Stream(), "Where it yields whole batches, batch_size=None."),
+    "data module": (Module(), "Module.train_dataloader() gives one"),
+    "path": (Path("images/train"), "'images/train', a path is no loader"),
+    "string": ("images/train", "DataLoader(open_images(path), batch_size=64)"),
+    "dictionary": ({"pixel_values": images()}, "builtins.dict is no loader"),
+    "features": (Features(avg=torch.rand(3, 2)), "features already"),
+    "number": (64, "builtins.int is no loader"),
+    "nothing": (None, "pass a DataLoader"),
+}
+
+
+@pytest.mark.parametrize("name", NO_LOADERS)
+@pytest.mark.parametrize("how", ["extract", "contrast"])
+def test_what_is_no_loader_is_told_from_one(name: str, how: str) -> None:
+    given, message = NO_LOADERS[name]
+    with pytest.raises(InputError, match="pass a DataLoader") as caught:
+        getattr(Extractor(network()), how)(given)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("loader", [[images(), images()], iter([(images(), torch.arange(4))]), (images(2), images(2))])
+def test_anything_that_yields_batches_is_a_loader(loader: Any) -> None:
+    assert len(Extractor(network()).extract(loader)) in (4, 8)

@@ -318,6 +318,8 @@ class StopError(Exception):
 class Failing(Dataset[Any]):
     """Loads so many samples, then no more."""
 
+    identity = "the test's own"
+
     def __init__(self, samples: int) -> None:
         self.data, self.left = data(), samples
 
@@ -412,7 +414,7 @@ def test_resuming_with_another_batch_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StopError):
         Extractor(network()).contrast(DataLoader(Failing(11), batch_size=5), tmp_path)
     with pytest.raises(InputError, match="Batch 1 has 4 samples; it had 5"):
-        Extractor(network()).contrast(DataLoader(data(), batch_size=4), tmp_path)
+        Extractor(network()).contrast(DataLoader(Failing(99), batch_size=4), tmp_path)
 
 
 def test_a_store_without_an_origin_is_one_of_images(tmp_path: Path) -> None:

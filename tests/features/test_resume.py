@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import heat_ood
-from heat_ood.errors import FormatError, InputError
+from heat_ood.errors import FormatError, InputError, Notice
 from heat_ood.features import Extractor, Features
 from heat_ood.features._manifest import read_manifest
 
@@ -98,6 +98,8 @@ def test_stored_type(tmp_path: Path, dtype: torch.dtype) -> None:
 class Counting(Dataset[Any]):
     """Labels listed beside the samples, as torchvision's data sets have them; counts what is loaded."""
 
+    identity = "the test's own"
+
     def __init__(self, listed: bool) -> None:
         self.data, self.loaded = data(), []
         if listed:
@@ -113,14 +115,15 @@ class Counting(Dataset[Any]):
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_listed_labels_spare_the_loading_of_what_is_done(tmp_path: Path, whole: dict[str, bytes], listed: bool) -> None:
+def test_listed_labels_spare_the_loading_of_what_is_done(tmp_path: Path, listed: bool) -> None:
     loader = DataLoader(Counting(listed), batch_size=5)
+    Extractor(network(), layers="stages").extract(loader, tmp_path / "whole")
     with pytest.raises(StopError):
         Extractor(network(), layers="stages").extract(Interrupted(loader, 2), tmp_path / "part")
     loader.dataset.loaded.clear()
     Extractor(network(), layers="stages").extract(loader, tmp_path / "part")
     assert loader.dataset.loaded == list(range(10 if listed else 0, 22))
-    assert contents(tmp_path / "part") == whole
+    assert contents(tmp_path / "part") == contents(tmp_path / "whole")
 
 
 def test_a_finished_store_is_opened_without_a_pass(tmp_path: Path) -> None:
@@ -224,6 +227,11 @@ for line in sys.stdin:  # import once, then a fork for each run
 """
 
 
+def written(path: Path) -> int:
+    """How many samples there are; a kill may come before there is a manifest."""
+    return read_manifest(path).count if (path / "manifest.json").is_file() else 0
+
+
 def test_twenty_kills(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(heat_ood.__file__).parents[1])}
     path, chance, kills = tmp_path / "killed", random.Random(0), 0
@@ -238,7 +246,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
 
         start(tmp_path / "whole", 0)
         assert server.stdout.readline() == "done\n"
-        while kills < 20 or (read_manifest(path).count == 0 and kills < 200):  # a busy machine may not get to a batch
+        while kills < 20 or (written(path) == 0 and kills < 200):  # a busy machine may not get to a batch
             child = start(path, 0.005)
             time.sleep(chance.uniform(0.0, 0.08) * (1 + kills // 20))
             os.kill(child, signal.SIGKILL)
@@ -252,3 +260,43 @@ def test_twenty_kills(tmp_path: Path) -> None:
         server.stdin.close()
     assert contents(path) == contents(tmp_path / "whole")
     assert len(Features.open(path)) == 1200
+
+
+def test_other_samples_of_the_same_number_are_refused(tmp_path: Path) -> None:
+    """Another loader with as many samples returned the old features and labels without a word."""
+    first = data()
+    other = TensorDataset(first.tensors[0] + 1, first.tensors[1])
+    Extractor(network()).extract(DataLoader(first, batch_size=5), tmp_path)
+    with pytest.raises(InputError, match=r"of other samples.*overwrite=True"):
+        Extractor(network()).extract(DataLoader(other, batch_size=5), tmp_path)
+    with pytest.warns(Notice, match="are there already, and are reused"):
+        Extractor(network()).extract(DataLoader(first, batch_size=5), tmp_path)
+
+
+def test_samples_that_change_at_each_reading_are_not_told_apart(tmp_path: Path) -> None:
+    class Augmented(Dataset[Any]):
+        def __len__(self) -> int:
+            return 22
+
+        def __getitem__(self, index: int) -> tuple[Tensor, int]:
+            return data()[index][0] + torch.rand(()), int(data()[index][1])
+
+    loader = DataLoader(Augmented(), batch_size=5)
+    with pytest.warns(Notice, match="reused"):
+        assert [len(Extractor(network()).extract(loader, tmp_path)) for _ in range(2)] == [22, 22]
+
+
+def test_what_features_saw_travels_with_them(tmp_path: Path) -> None:
+    from heat_ood.features import Features
+
+    images = data()
+    images.classes, images.root = ["a", "b", "c"], "there"  # type: ignore[attr-defined]
+    extractor = Extractor(network(), layers="stages", name="mine:small", weights="small.safetensors")
+    for path in (tmp_path / "stored", None):
+        features = extractor.extract(DataLoader(images, batch_size=5), path)
+        seen = features[3:].seen
+        assert (seen.model, seen.weights, seen.classes) == ("mine:small", "small.safetensors", ("a", "b", "c"))
+        assert seen.source == "there"
+        assert len(seen.samples) == 16
+    features.save(tmp_path / "copy")
+    assert Features.open(tmp_path / "copy").seen == features.seen

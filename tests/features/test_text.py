@@ -9,6 +9,8 @@ from transformers import (
     BertForSequenceClassification,
     DistilBertConfig,
     DistilBertForSequenceClassification,
+    ViTConfig,
+    ViTForImageClassification,
 )
 
 from heat_ood import Extractor
@@ -49,6 +51,31 @@ def test_filling_up_changes_no_feature(name: str, first: int) -> None:
     assert {(None, "avg"), (LAYERS[name][0], "std")} <= set(short.columns)
     for key in short.columns:
         torch.testing.assert_close(short.columns[key], long.columns[key], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("depth", "taken"), [(1, [0]), (2, [0, 1]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (6, [1, 2, 3, 5]), (8, [1, 3, 5, 7])]
+)
+@pytest.mark.parametrize("name", ["bert", "distilbert", "vit"])
+def test_the_stages_of_a_transformer_are_its_blocks_evenly_spaced(name: str, depth: int, taken: list[int]) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": depth, "num_attention_heads": 2, "intermediate_size": 64}
+    model: torch.nn.Module
+    if name == "bert":
+        model = BertForSequenceClassification(BertConfig(**SIZES, **sizes))
+        prefix, inputs = "bert.encoder.layer", batch(torch.randint(1, 50, (4, 9)))
+    elif name == "distilbert":
+        model = DistilBertForSequenceClassification(
+            DistilBertConfig(**SIZES, dim=32, n_layers=depth, n_heads=2, hidden_dim=64)
+        )
+        prefix, inputs = "distilbert.transformer.layer", batch(torch.randint(1, 50, (4, 9)))
+    else:
+        model = ViTForImageClassification(ViTConfig(image_size=16, patch_size=8, num_labels=3, **sizes))
+        prefix, inputs = "", {"pixel_values": torch.rand(2, 3, 16, 16)}
+    found = list(Extractor(model.eval(), layers="stages")(inputs).layers)
+    if name == "vit":  # where its layers are depends on the version of transformers
+        prefix = found[0].rpartition(".")[0]
+        assert isinstance(model.get_submodule(prefix), torch.nn.ModuleList)
+    assert found == [f"{prefix}.{i}" for i in taken]
 
 
 def test_a_mask_is_the_same_as_leaving_out() -> None:

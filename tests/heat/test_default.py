@@ -250,28 +250,36 @@ def test_contrast_must_have_what_the_residual_reads(quick: None) -> None:
 @pytest.mark.parametrize(
     ("lacks", "contrast", "text"),
     [
-        ((), False, f"HEAT uses {', '.join(PRIORS)}, energy corrected; there is no contrast."),
+        (
+            (),
+            False,
+            "HEAT uses energy, relative-gmm-joint, gmm-joint@block.1 and gmm-joint; a residual corrects energy. It "
+            "does without contrast (Extractor.contrast makes it).",
+        ),
         (
             ("layers",),
             True,
-            "HEAT uses energy, relative-gmm-joint, gmm-joint, corrected as a whole; there is no earlier layers.",
+            "HEAT uses energy, relative-gmm-joint and gmm-joint; a residual corrects the whole. It does without "
+            "earlier layers (extract with layers='stages').",
         ),
         (
             ("std",),
             True,
-            "HEAT uses energy, relative-gmm, gmm-joint@block.1, gmm, corrected as a whole; there is no std.",
+            "HEAT uses energy, relative-gmm, gmm-joint@block.1 and gmm; a residual corrects the whole. It does without "
+            "std (maps or tokens have it).",
         ),
         (
             ("head",),
             False,
-            "HEAT uses relative-gmm-joint, gmm-joint@block.1, gmm-joint, gmm-joint corrected; "
-            "there is no logits, no contrast.",
+            "HEAT uses relative-gmm-joint, gmm-joint@block.1 and gmm-joint; a residual corrects gmm-joint. It does "
+            "without logits (pass them, or the head) and without contrast (Extractor.contrast makes it).",
         ),
         (
             ("std", "head", "layers", "labels"),
             False,
-            "HEAT uses gmm, gmm corrected; there is no logits, no std, no earlier layers, no contrast, "
-            "no support for relative-gmm among the classes.",
+            "HEAT uses gmm; a residual corrects gmm. It does without logits (pass them, or the head), without std "
+            "(maps or tokens have it), without earlier layers (extract with layers='stages') and without contrast "
+            "(Extractor.contrast makes it). relative-gmm is left out: too few labelled classes speak for it.",
         ),
     ],
 )
@@ -287,15 +295,18 @@ def test_it_says_once_what_it_uses_and_does_without(
 @pytest.mark.parametrize(
     ("residual", "how"),
     [
-        (None, "nothing corrected"),
-        (QUICK, "each corrected"),
-        ({"gmm-joint": QUICK, "energy": None}, "gmm-joint corrected"),
-        (Residual(epochs=1, hidden=8, joint=True), "corrected as a whole"),
+        (None, ""),
+        (QUICK, "; a residual corrects each"),
+        ({"gmm-joint": QUICK, "energy": None}, "; a residual corrects gmm-joint"),
+        (Residual(epochs=1, hidden=8, joint=True), "; a residual corrects the whole"),
     ],
 )
 def test_it_says_what_is_corrected(residual: Any, how: str, quick: None) -> None:
     _, said = notices(without("layers"), residual=residual)
-    assert said == [f"HEAT uses energy, relative-gmm-joint, gmm-joint, {how}; there is no earlier layers."]
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"HEAT uses energy, relative-gmm-joint and gmm-joint{how}. It does without earlier layers"
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,14 +349,18 @@ def test_embeddings_with_contrast(quick: None) -> None:
     """Text: no maps, no head, but sentences of another kind may be had."""
     bare = without("std", "head", "layers")
     heat, said = notices(bare, Features(avg=torn().avg.flip(1)))  # type: ignore[union-attr]
-    assert said == ["HEAT uses relative-gmm, gmm, corrected as a whole; there is no logits, no std, no earlier layers."]
+    assert [text.partition(" (")[0] for text in said] == [
+        "HEAT uses relative-gmm and gmm; a residual corrects the whole. It does without logits"
+    ]
     assert heat.reads == ("avg",)
 
 
 def test_logits_alone_are_enough(quick: None) -> None:
     logits = whole().logits
     heat, said = notices(Features(logits=logits, labels=whole().labels))
-    assert said == ["HEAT uses energy, energy corrected; there is no std, no earlier layers, no contrast."]
+    assert [text.partition(" (")[0] for text in said] == [
+        "HEAT uses energy; a residual corrects energy. It does without std"
+    ]
     assert heat.reads == ("logits",)
     assert torch.isfinite(heat.score(logits)).all()  # type: ignore[arg-type]
 
@@ -353,8 +368,8 @@ def test_logits_alone_are_enough(quick: None) -> None:
 def test_an_earlier_layer_alone_is_enough(quick: None) -> None:
     layer = Features(layers=whole().layers, labels=whole().labels)
     heat, said = notices(layer)
-    assert said == [
-        "HEAT uses gmm-joint@block.1, gmm-joint@block.1 corrected; there is no logits, no std, no contrast."
+    assert [text.partition(" (")[0] for text in said] == [
+        "HEAT uses gmm-joint@block.1; a residual corrects gmm-joint@block.1. It does without logits"
     ]
     assert torch.isfinite(heat.score(layer)).all()
 
@@ -378,9 +393,12 @@ def test_what_the_classes_do_not_support_is_left_out_and_said(classes: int, cont
     assert heat.priors_ == tuple(p for p in PRIORS if p != "relative-gmm-joint")
     kept = dict(zip(PRIORS, recipe.default_choice(train).weights, strict=True))
     assert heat.weights_ == tuple(kept[name] for name in heat.priors_), "the others weigh what they did"
-    how = "corrected as a whole; there is" if contrast else "energy corrected; there is no contrast,"
-    left = "no support for relative-gmm-joint among the classes."
-    assert said == [f"HEAT uses energy, gmm-joint@block.1, gmm-joint, {how} {left}"]
+    corrected = "the whole." if contrast else "energy. It does without contrast (Extractor.contrast makes it)."
+    why = "it does not tell these classes from unseen ones" if classes > 3 else "too few labelled classes speak for it"
+    assert said == [
+        f"HEAT uses energy, gmm-joint@block.1 and gmm-joint; a residual corrects {corrected} relative-gmm-joint is "
+        f"left out: {why}."
+    ]
     assert not any("relative" in name for name in heat.energies(train[:5]))
 
 

@@ -118,6 +118,28 @@ def test_features_that_are_not_finite_are_named_at_fit_and_at_score() -> None:
         HEAT(("energy",), residual=None).fit(logits)
 
 
+@pytest.mark.parametrize("residual", [None, QUICK])
+def test_a_sample_that_is_not_finite_is_named_by_the_callers_own_number(residual: Residual | None) -> None:
+    broken = data()
+    fitting, _ = HEAT().split(broken)
+    position = len(fitting) - 5
+    number = fitting.number_of(position)
+    assert number > position
+    broken.avg[number, 2] = math.nan
+    with pytest.raises(InputError, match=rf"not finite .* in sample {number}\b"):
+        HEAT(residual=residual).fit(broken, progress=False)
+
+
+@pytest.mark.parametrize("rows", [[17], slice(None)])
+@pytest.mark.parametrize("settings", [{}, {"priors": ("gmm",), "residual": QUICK}])
+def test_contrast_that_is_not_finite_is_refused_and_named(rows: Any, settings: dict[str, Any]) -> None:
+    contrast = data(60, seed=3)
+    contrast.avg[rows, 1] = math.nan
+    number = 0 if isinstance(rows, slice) else rows[0]
+    with pytest.raises(InputError, match=rf"The contrast is not finite .* in its sample {number}\b"):
+        HEAT(**settings).fit(data(), contrast, progress=False)
+
+
 @pytest.mark.parametrize("n", [2, 3, 5, 10, 19, 20, 21, 25])
 @pytest.mark.parametrize("residual", [None, QUICK, Residual(joint=True, epochs=1, hidden=8)])
 def test_tiny_data(n: int, residual: Residual | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from heat_ood.errors import InputError
+from heat_ood.errors import Argument, InputError
 from heat_ood.images import Preprocessing, UnreadableImageError, open_images
 
 
@@ -35,7 +36,7 @@ def classes(tmp_path: Path) -> Path:
 def test_subfolders_are_classes_in_the_order_of_their_names(classes: Path) -> None:
     images = open_images(classes)
     assert images.files == ("ant/0.png", "ant/1.png", "bee/deep/x.JPG", "cat/0.png", "cat/1.png", "cat/2.png")
-    assert images.classes == ("ant", "bee", "cat", "dog")
+    assert images.classes == ("ant", "bee", "cat")
     assert images.targets is not None
     assert images.targets.tolist() == [0, 0, 1, 2, 2, 2]
     assert images[5][1] == 2
@@ -43,10 +44,39 @@ def test_subfolders_are_classes_in_the_order_of_their_names(classes: Path) -> No
         images[6]
 
 
-def test_an_empty_class_folder_keeps_its_number(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    picture(tmp_path / "b" / "0.png")
-    assert open_images(tmp_path)[0][1] == 1
+@pytest.mark.parametrize("left", ["__MACOSX/a", ".ipynb_checkpoints", ".hidden", "a/.ipynb_checkpoints", "a/__MACOSX"])
+def test_what_programs_leave_in_folders_is_neither_a_class_nor_an_image(tmp_path: Path, left: str) -> None:
+    for folder in ("a", "b", left):
+        picture(tmp_path / folder / "0.png")
+    (tmp_path / "aa").mkdir()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "x.txt").write_text("no image")
+    images = open_images(tmp_path)
+    assert images.files == ("a/0.png", "b/0.png")
+    assert images.classes == ("a", "b")
+    assert images[1][1] == 1
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_pipes_and_loops_are_skipped_and_a_link_to_nothing_is_said(tmp_path: Path, flat: bool) -> None:
+    folder = tmp_path if flat else tmp_path / "a"
+    picture(folder / "0.png")
+    os.mkfifo(folder / "1.png")
+    (folder / "2.png").symlink_to(folder / "2.png")
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "back").symlink_to(folder)
+    (tmp_path / "up").symlink_to(tmp_path)
+    images = open_images(tmp_path)
+    assert images.files == (("0.png",) if flat else ("a/0.png",))
+    (folder / "3.png").symlink_to(folder / "gone.png")
+    with pytest.raises(UnreadableImageError, match=r"3\.png cannot be read"):
+        open_images(tmp_path)[1]
+
+
+def test_a_pipe_is_no_set_of_images(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="neither a folder nor a file"):
+        open_images(tmp_path / "pipe")
 
 
 def test_a_flat_folder_has_no_labels(tmp_path: Path) -> None:
@@ -102,6 +132,10 @@ def test_an_unreadable_image_is_named_in_one_line(classes: Path, workers: int) -
     assert len(images) == 6
     assert images.targets is not None
     assert images.targets.tolist() == [0, 0, 1, 2, 2, 2]
+    assert list(images.skipped) == ["bee/bad.png", "cat/cut.png"]
+    assert "cannot identify" in images.skipped["bee/bad.png"]
+    assert images.skipped["cat/cut.png"]
+    assert not open_images(classes).skipped
 
 
 def test_a_folder_of_damaged_images_alone(tmp_path: Path) -> None:
@@ -171,6 +205,52 @@ def test_preprocessing_is_that_of_timm(
 def test_every_kind_of_picture_becomes_three_channels(mode: str) -> None:
     assert Preprocessing(size=(8, 8))(Image.new(mode, (20, 10))).shape == (3, 8, 8)
     assert Preprocessing(size=(8, 8), mean=(0.5,), std=(0.5,))(Image.new(mode, (20, 10))).shape == (1, 8, 8)
+
+
+RAMP = np.linspace(0, 1, 64).reshape(8, 8)
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_grey_images_of_16_bits_are_scaled(tmp_path: Path, suffix: str) -> None:
+    Image.fromarray((RAMP * 65_535).astype(np.uint16)).save(tmp_path / f"wide.{suffix}")
+    Image.fromarray((RAMP * 255).astype(np.uint8)).save(tmp_path / f"narrow.{suffix}")
+    narrow, wide = open_images(tmp_path)
+    torch.testing.assert_close(wide, narrow, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I;16B", "I", "F"])
+def test_deep_pictures_are_scaled(mode: str) -> None:
+    types = {"I;16": ("<u2", 65_535), "I;16B": (">u2", 65_535), "I": ("<i4", 65_535), "F": ("<f4", 1)}
+    kind, top = types[mode]
+    deep = Image.frombytes(mode, (8, 8), (RAMP * top).astype(kind).tobytes())
+    assert deep.mode == mode
+    x = Preprocessing(mean=(0.0,), std=(1.0,))(deep)
+    torch.testing.assert_close(x[0], torch.from_numpy(RAMP).float(), rtol=0, atol=1 / 255)
+
+
+@pytest.mark.parametrize("worst", [-1.0, 200.0, np.nan, 70_000])
+def test_a_picture_without_a_scale_is_refused_and_named(tmp_path: Path, worst: float) -> None:
+    values = (RAMP * 0 + worst).astype(np.int32 if worst == 70_000 else np.float32)
+    Image.fromarray(values).save(tmp_path / "deep.tif")
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "grey.tif")
+    with pytest.raises(UnreadableImageError, match=r"deep\.tif cannot be read \(Its pixels are"):
+        open_images(tmp_path)[0]
+    assert list(open_images(tmp_path, skip_unreadable=True).skipped) == ["deep.tif"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mean": (120, 120, 120)}, r"mean=\(120, 120, 120\) .* in \[0, 1\]\. Did you mean 120/255 = 0\.47\?"),
+        ({"std": (58.0, 57.0, 57.0)}, r"Did you mean 58/255 = 0\.23\? Pass std=\(0\.2275, 0\.2235, 0\.2235\)\."),
+        ({"mean": (float("nan"),), "std": (1.0,)}, r"out of range"),
+        ({"mean": (0.5, 0.5, 300.0)}, r"out of range: mean and std are of pixels in \[0, 1\]\.$"),
+    ],
+)
+def test_numbers_of_pixels_up_to_255_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        Preprocessing(**settings)
+    assert next(iter(settings)) in {part.name for part in caught.value.parts if isinstance(part, Argument)}
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,22 @@ def test_a_wide_table_scrolls_in_its_own_box(browser: Browser, pages: dict[str, 
     assert browser.ask(f"{box}.querySelector('tbody th').getBoundingClientRect().left") >= 0, "the names stay in sight"
 
 
+def test_a_table_says_that_it_scrolls_where_it_does(browser: Browser, pages: dict[str, Path]) -> None:
+    box = "document.querySelector('.pane:not([hidden]) .box')"
+    hint = f"getComputedStyle({box}, '::before').content"
+    shadow = f"getComputedStyle({box}).boxShadow"
+    browser.open(pages["one"], 390)
+    assert "scrolls" in browser.ask(hint)
+    left = browser.ask(shadow)
+    assert left != "none"
+    browser.driver.execute_async_script(f"{box}.scrollTo(9999, 0); setTimeout(arguments[0], 100)")
+    assert browser.ask(shadow) not in ("none", left), "at the end it lies on the other side"
+    browser.open(pages["one"], 1280)
+    assert browser.ask(f"{box}.scrollWidth <= {box}.clientWidth")
+    assert browser.ask(hint) == "none"
+    assert browser.ask(shadow) == "none"
+
+
 def test_a_click_sorts_and_another_turns_it_round(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["one"])
     start = browser.names()

@@ -17,6 +17,7 @@ from heat_ood.report._charts import (
     Line,
     bars,
     changes,
+    clipped,
     edge,
     histogram,
     lines,
@@ -125,7 +126,7 @@ CHARTS = {
         "By λ",
     ),
     "reliability": lambda: reliability([Line("HEAT", [(0.05, 0.06)], marks=[(0.05, 0.06)])], 0.1, 100),
-    "histogram": lambda: histogram([0, 1, 2], [0.5, 0.5], [0.0, 1.0], "HEAT", "Scores of HEAT"),
+    "histogram": lambda: histogram([0, 1, 2], [0.5, 0.5], [0.0, 1.0], 1.5, "HEAT", "Scores of HEAT"),
     "bars": lambda: bars([Bar("HEAT", 0.3, "30.0", 0.02, "heat"), Bar("x", math.nan, "–")], "FPR95: HEAT 30.0", 1.0),
     "changes": lambda: changes([("gmm", 0.5, 0.4), ("knn", 0.4, 0.5)], "gmm from 50 to 40", -1),
 }
@@ -193,3 +194,34 @@ def test_the_share_axis_fills_the_frame():
 )
 def test_the_ends_of_an_axis_of_scores(score: float, text: str) -> None:
     assert edge(score) == text
+
+
+@pytest.mark.parametrize(("threshold", "at"), [(1.5, 250.0), (0.25, 50.0), (2.5, None)])
+def test_a_histogram_has_its_threshold(threshold, at):
+    svg = histogram([0, 1, 2], [0.5, 0.5], [0.0, 1.0], threshold, "HEAT", "Scores")
+    found = re.findall(r'<line x1="([0-9.]+)" x2="([0-9.]+)"[^>]*class="threshold"', svg)
+    assert [float(x) for pair in found for x in pair] == ([] if at is None else [at, at])
+    assert ("95 % of ID" in svg) == (at is not None)
+
+
+def curve(fpr):
+    points = [(0.0, 0.0), (0.0, 0.9), (fpr, 0.95), (1.0, 1.0)]
+    return Line("a", points, 0, "99.0", marks=[(fpr, 0.95)])
+
+
+def test_roc_curves_that_collapse_are_drawn_in_their_corner():
+    zoomed, whole = roc([curve(0.01), curve(0.04)], "svhn"), roc([curve(0.01), curve(0.4)], "svhn")
+    assert "corner" in zoomed
+    assert "corner" not in whole
+    ticks = re.findall(r">([0-9.]+)</text>", zoomed)
+    assert ticks[:11] == ["80", "85", "90", "95", "100", "0", "2", "4", "6", "8", "10"]
+    for line in re.findall(r'<polyline points="([^"]*)"', zoomed):
+        places = [tuple(map(float, pair.split(","))) for pair in line.split()]
+        assert all(44 <= a <= 328 and 10 <= b <= 198 for a, b in places), "no line leaves the chart"
+        assert len(places) >= 3
+
+
+def test_a_line_is_cut_at_both_borders():
+    assert clipped([(0.0, 0.0), (0.2, 1.0), (1.0, 1.0)], 0.6, 0.5) == [(0.1, 0.5), (0.2, 1.0), (0.6, 1.0)]
+    assert clipped([(0.0, 0.0), (1.0, 0.4)], 0.5, 0.5) == []
+    assert clipped([(0.0, 0.9), (0.0, 1.0), (1.0, 1.0)], 0.1, 0.5) == [(0.0, 0.9), (0.0, 1.0), (0.1, 1.0)]

@@ -9,8 +9,10 @@ import torch
 from matplotlib.image import imread
 
 from heat_ood.errors import InputError
+from heat_ood.metrics import auroc
 from heat_ood.report import panels, score_histograms
-from heat_ood.report._histograms import COLOURS, STYLES, density, limits
+from heat_ood.report._histograms import density, limits
+from heat_ood.report._style import COLOURS, STYLES
 
 RNG = np.random.default_rng(0)
 S, NEAR, FAR = RNG.normal(size=2000), RNG.normal(2, 1, size=1000), RNG.normal(500, 1, size=100)
@@ -87,8 +89,19 @@ def test_panels_keep_a_sets_colour(tmp_path):
     assert "<!-- MSP" in text
     assert "<!-- HEAT" in text
     lines = [text.lower().count(f"stroke: {colour}") for colour in COLOURS[:3]]
-    assert lines == [2, 4, 0]  # a line in the panel and one in its legend
+    assert lines == [2, 3, 0]  # a line in each panel and one in the legend of all
     assert imread(panels({"MSP": (S, {"a": NEAR})}, tmp_path / "p.png")).size
+
+
+def test_panels_have_one_legend_and_a_threshold_each(tmp_path):
+    columns = {"MSP": (S, {"a": NEAR, "ID": NEAR}), "HEAT": (S, {"a": NEAR + 1, "ID": NEAR})}
+    text = text_of(panels(columns, tmp_path / "p.svg", thresholds={"HEAT": 1.25}))
+    assert text.count('id="legend_') == 1
+    assert text.count("<!-- ID, n = ") == 1
+    found = [f"{100 * auroc(S, t):.1f}" for t in (NEAR, NEAR + 1)]
+    assert f"<!-- a, MSP: AUROC {found[0]}; HEAT: AUROC {found[1]} " in text
+    assert f"<!-- ID, AUROC {found[0]} " in text  # a set of this name is not the ID samples
+    assert text.count("<!-- threshold 1.25 ") == text.count("<!-- threshold ") == 1
 
 
 def test_many_sets_stay_distinct():

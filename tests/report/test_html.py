@@ -5,11 +5,15 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from heat_ood.errors import InputError
+from heat_ood.evaluation import Evaluation, evaluate_scores
+from heat_ood.metrics import METRICS
 from heat_ood.report import report, write_report
 from heat_ood.report._figures import highlights
+from heat_ood.report._headline import headlines
 from heat_ood.report._html import asset
 from heat_ood.report._markup import Raw, el, join
 from heat_ood.report._words import summary
@@ -342,3 +346,95 @@ def test_every_colour_stands_out_from_the_page(theme):
         for name in inks:
             light, dark = sorted((luminance(theme[name]), luminance(theme[ground])), reverse=True)
             assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, ground)
+
+
+# Headlines
+
+
+def test_the_page_opens_with_who_wins_the_networks_accuracy_and_the_date():
+    found = {h.title: h for h in headlines(rich())}
+    results = rich()
+    for title, metric in (("FPR95, average", "fpr_at_95_id"), ("AUROC, average", "auroc")):
+        first, second = results.ranked(metric)[:2]
+        lead = 100 * abs(results.mean(first, metric).mean - results.mean(second, metric).mean)
+        assert found[title].number == f"{100 * results.mean(first, metric).mean:.1f} %"
+        assert found[title].note == f"HEAT, {lead:.1f} points ahead of plain composition"
+    assert found["accuracy of the network"].number == "91.0 %"
+    assert found["date"] == ("date", "2 January 2026", "heat-ood 0.1.0")
+
+    html = report(results)
+    places = [
+        html.index(text) for text in ("FPR95, average", "FPR95: share of OOD accepted when 95 % of ID is", "Exper")
+    ]
+    assert places == sorted(places)
+    assert "AUROC, average" in report([results, small()])
+
+
+def test_headlines_say_where_heat_does_not_win():
+    entries = [measured("HEAT", "heat", 0.7), measured("knn", "baseline", 0.9), measured("gmm", "prior", 0.8)]
+    first, *_ = headlines(rich(entries=tuple(entries)))
+    assert re.fullmatch(r"knn, [0-9.]+ points ahead of gmm; HEAT [0-9.]+ %, [0-9.]+ points behind", first.note)
+
+
+@pytest.mark.parametrize(
+    "about", [{}, {"created": "yesterday"}, {"model": 7, "versions": []}, {"model": {"accuracy": "good"}}]
+)
+def test_headlines_leave_out_what_is_not_known(about):
+    assert [h.title for h in headlines(rich(about=about))] == ["FPR95, average", "AUROC, average"]
+    assert headlines(rich(about=about, entries=())) == []
+
+
+# One's own evaluation
+
+
+def own(**changes):
+    rng = np.random.default_rng(0)
+    sets = {"svhn": rng.normal(4, 1, 200), "near": rng.normal(1, 1, 300)}
+    about = {"method": "HEAT", "id": "test", "backbone": "timm:resnet34", "accuracy": 0.93, "created": "2026-01-02"}
+    pictures = (
+        Picture("test", png((9, 9, 9)), ("HEAT",), (), {"HEAT": 3.25}, "bee/7.png"),
+        Picture("svhn", png((1, 2, 3)), (), ("HEAT",), {"HEAT": 0.125}),
+    )
+    return replace(evaluate_scores(rng.normal(size=400), sets, curves=True), about=about, pictures=pictures, **changes)
+
+
+def test_an_evaluation_has_a_page():
+    evaluation = Evaluation.from_json(own().to_json())
+    html = report(Results.of(evaluation))
+    page = Page(html)
+    assert page.open == []
+    assert "HEAT on test" in page.text
+    assert "the easiest set is svhn" in page.text
+    assert "93.0 %" in page.text
+    for row in (*evaluation, evaluation.average):
+        for metric in METRICS:
+            assert f"{100 * getattr(row, metric):.1f}" in page.words
+    labels = [a["aria-label"] for tag, a in page.tags if tag == "svg" and "aria-label" in a]
+    assert [label.split(",")[0] for label in labels] == [
+        "ROC curves",
+        "Histograms of the scores of HEAT: ID and svhn",
+        "Histograms of the scores of HEAT: ID and near",
+    ]
+    assert "near" in labels[0], "one chart of all sets"
+    assert page.count("img") == 2
+    assert "bee/7.png" in page.text
+    assert "3.25, called OOD" in page.text
+    assert "0.125, accepted" in page.text
+    assert "seed" not in page.text.replace("seeds", "").partition("Details")[0]
+
+
+def test_an_evaluation_without_the_rest_has_a_page_too():
+    bare = replace(own(), curves={}, about={}, pictures=(), resamples=0)
+    page = Page(report(Results.of(bare)))
+    assert page.open == []
+    assert "the detector on the ID set" in page.text
+    assert page.count("svg", role="img") == 0
+    with pytest.raises(InputError, match="no OOD set"):
+        Results.of(Evaluation((), bare.average))
+
+
+def test_names_of_an_evaluation_are_never_markup():
+    odd = replace(own(), about={"method": EVIL, "id": EVIL, "backbone": EVIL, "created": EVIL, EVIL: EVIL})
+    page = Page(report(Results.of(odd)))
+    assert page.count("script") == 1
+    assert EVIL in page.text

@@ -373,3 +373,23 @@ def test_settings_that_cannot_be_meant_are_refused_by_name(wrong):
 def test_repr_names_what_differs_from_the_default():
     assert repr(Residual()) == "Residual()"
     assert repr(Residual(steps=3)) == "Residual(steps=3)"
+
+
+@pytest.mark.parametrize("batch", [1, 64, 256])
+@pytest.mark.parametrize("n", [1, 3, 30, 255, 256, 257, 900, 1000, 5000, 50_000])
+def test_the_work_of_a_default_training_is_bounded_however_few_samples_there_are(n, batch):
+    settings = Residual(batch=batch)
+    steps = settings.passes(n) * math.ceil(n / batch)
+    assert 600 <= steps <= max(1200, 4 * math.ceil(n / batch))
+    if n >= batch:
+        assert settings.passes(n) == max(4, math.ceil(600 * batch / n))
+
+
+@pytest.mark.filterwarnings("ignore::heat_ood.errors.Notice", "ignore:The residual:RuntimeWarning")
+def test_three_samples_are_fitted_in_six_hundred_steps():
+    torch.manual_seed(0)
+    z = torch.rand(3, 4)
+    train = Features(avg=z, labels=[0, 1, 1], head=(torch.randn(2, 4), None))
+    detector = HEAT(residual={"energy": Residual(hidden=4, depth=2)}).fit(train, progress=False)
+    assert len(detector.log["energy"]) <= 600
+    assert torch.isfinite(detector.score(train)).all()

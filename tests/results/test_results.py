@@ -68,7 +68,7 @@ RUN = ["entries", 0, "runs", 0]
         ("{", "not JSON"),
         ("[]", "not of the format 'heat-ood/results'"),
         ("{}", "not of the format"),
-        (damage(["version"], 2), "version 2"),
+        (damage(["version"], 3), "version 3"),
         (damage(["version"]), "version is None"),
         (damage(["format"], "heat-ood/evaluation"), "not of the format"),
         (damage(["suite"]), "results lacks 'suite'"),
@@ -200,3 +200,27 @@ def test_a_curve_of_equal_scores_has_bins():
 def test_measured_helper_is_deterministic():
     assert measured("x", "baseline", 1.0) == measured("x", "baseline", 1.0)
     assert png((1, 2, 3)).startswith("data:image/png;base64,")
+
+
+def test_a_run_keeps_the_curves_of_its_evaluation_once():
+    found = evaluate_scores([0.0, 1.0, 2.0], {"far": [3.0, 4.0]}, curves=True)
+    run = Run(0, found)
+    assert run.curves == found.curves
+    assert run.evaluation.curves == {}
+    given = {"far": Curve.of([0.0], [1.0])}
+    assert Run(0, found, curves=given).curves == given
+    assert Results.of(found).to_json().count("id_accepted") == 1
+
+
+def test_a_curve_of_an_older_file_has_no_threshold_and_one_is_read_off():
+    text = json.loads(rich().to_json()) | {"version": 1}
+    for row in text["entries"]:
+        for one in row["runs"]:
+            for curve in one["curves"].values():
+                del curve["threshold"]
+    back = Results.from_json(json.dumps(text))
+    for old, new in zip(back.measured, rich().measured, strict=True):
+        for name, curve in old.runs[0].curves.items():
+            known = new.runs[0].curves[name]
+            assert curve.threshold is None
+            assert curve.accepting_95 == pytest.approx(known.threshold, abs=4 * (known.edges[1] - known.edges[0]))

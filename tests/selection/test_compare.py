@@ -180,3 +180,10 @@ def test_what_cannot_be_compared(changes: dict[str, Any], message: str) -> None:
 def test_a_prior_that_cannot_leave_classes_out_is_judged_by_distortions() -> None:
     found = compare(samples(300), samples(60, 1, kinds=2), priors=("knn", "gmm"), folds=0)
     assert found.rows["knn alone"]["distortions"].auroc > 0.6
+
+
+def test_as_a_data_frame() -> None:
+    found = Comparison(("gmm",), {"mean": {"classes": Verdict(0.5, 0.75)}})
+    frame = found.to_frame()
+    assert frame.loc["mean", "classes auroc"] == 0.75
+    assert frame.loc["mean", "mean_auroc"] == 0.75

@@ -14,14 +14,13 @@ from ._suites import Backbone as Backbone
 from ._suites import InDistribution as InDistribution
 from ._suites import Suite, suite, suites
 from ._suites import Variant as Variant
-from ._trained import Trained
+from ._trained import Trained as Trained
 from ._training import TrainingRecipe, train_backbone
 
 __all__ = [
     "MissingData",
     "SetSpec",
     "Suite",
-    "Trained",
     "TrainingRecipe",
     "backbone",
     "digits",

@@ -14,8 +14,8 @@ from ..features import Features, unpack
 from ..heat import HEAT, default_choice, default_residual
 from ..residual import Hybrid, Residual
 from ..results import Cost
-from ._forms import paper_priors, silence
-from ._jobs import Data
+from ._forms import paper_priors
+from ._jobs import Data, silence
 
 __all__ = ["costs_of"]
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..energies import create
-from ..errors import Notice
 from ..features import Features
 from ..heat import HEAT, PAPER_PRIORS, paper_settings
 from ..residual import Residual
-from ._jobs import Data, Job, Line, Scored, fitted_scores
+from ._jobs import Data, Job, Line, Scored, fitted_scores, silence
 from ._runner import look_at
 
 __all__ = [
@@ -30,7 +27,6 @@ __all__ = [
     "forms",
     "paper_priors",
     "settings_of",
-    "silence",
     "usual_forms",
 ]
 
@@ -121,12 +117,3 @@ def settings_of(data: Data, settings: Mapping[str, Any], *, contrast: bool = Fal
 
 def seen(contrast: Features | None) -> str | None:
     return None if contrast is None else f"{len(contrast)} samples, {look_at(contrast)}"
-
-
-@contextmanager
-def silence(speak: bool = False) -> Iterator[None]:
-    """Forms with less on purpose need not say so."""
-    with warnings.catch_warnings():
-        if not speak:
-            warnings.simplefilter("ignore", Notice)
-        yield

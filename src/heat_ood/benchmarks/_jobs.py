@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,11 @@ import numpy as np
 import torch
 
 from ..energies import Energy
+from ..errors import Notice
 from ..features import Extractor, Features
 from ..images import ImageSet
 
-__all__ = ["Data", "Job", "Line", "Scored", "fitted_scores", "split"]
+__all__ = ["Data", "Job", "Line", "Scored", "fitted_scores", "silence", "split"]
 
 Scores = dict[str, np.ndarray[Any, Any]]
 HELD_OUT = 0.1
@@ -117,3 +120,12 @@ def fitted_scores(
             scores[name][key] = np.asarray(found[name], dtype=np.float32)
         n += len(features)
     return Scored(scores, fit_seconds, (time.perf_counter() - started) / max(n, 1))
+
+
+@contextmanager
+def silence(speak: bool = False) -> Iterator[None]:
+    """No notices, unless it is to speak: forms with less on purpose need not say so."""
+    with warnings.catch_warnings():
+        if not speak:
+            warnings.simplefilter("ignore", Notice)
+        yield

@@ -21,7 +21,7 @@ from ..features import Extractor, Features
 from ..heat import PRESETS
 from ..images import ImageSet, Preprocessing
 from ..results import Missing
-from ._jobs import Data
+from ._jobs import Data, silence
 from ._readers import MissingData, SetSpec, open_set
 from ._suites import Backbone, Contrast, Suite
 
@@ -82,7 +82,8 @@ def prepare(
         if not path.exists():
             say(f"features of {name}: {len(images):,} images")
         loader = DataLoader(images, batch_size=batch_size, num_workers=workers, shuffle=False)
-        features[name] = extractor.extract(loader, path, description=name)
+        with silence():  # the cache is told by what it is made of, and is meant to be reused
+            features[name] = extractor.extract(loader, path, description=name)
     if suite.contrast is not None:
         loader = DataLoader(opened["train"], batch_size=batch_size, num_workers=workers, shuffle=False)
         features["contrast"] = distorted(extractor, loader, suite.contrast, folder, say)
@@ -99,7 +100,8 @@ def distorted(extractor: Extractor, loader: DataLoader[Any], contrast: Contrast,
     path = folder / f"contrast-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]}"
     if not path.exists():
         say(f"features of contrast: {samples:,} distorted images")
-    return extractor.contrast(loader, path, contrast.kinds, samples=samples, seed=contrast.seed)
+    with silence():
+        return extractor.contrast(loader, path, contrast.kinds, samples=samples, seed=contrast.seed)
 
 
 def prepare_stored(suite: Suite, folder: str | PathLike[str]) -> Prepared:

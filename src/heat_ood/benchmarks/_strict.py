@@ -34,6 +34,12 @@ class Table:
         """An error that names the file and the key."""
         return InputError(f"{self.file}: {self.path(key)} {cause}. {remedy}")
 
+    def missing(self, key: str, remedy: str) -> InputError:
+        """An error that names a key that is not there, and the one that may be it, misspelt."""
+        close = difflib.get_close_matches(key, [name for name in self.data if name not in self.known], n=1)
+        meant = f"Is {self.path(close[0])} meant to be it? " if close else ""
+        return self.error(key, "is missing", f"{meant}{remedy}")
+
     def path(self, key: str) -> str:
         return f"{self.where}.{key}" if self.where else key
 
@@ -42,7 +48,7 @@ class Table:
         self.known.append(key)
         if key not in self.data:
             if default is REQUIRED:
-                raise self.error(key, "is missing", f"Add it: {KINDS[kind]}.")
+                raise self.missing(key, f"Add it: {KINDS[kind]}.")
             return default
         return self.checked(key, self.data[key], kind)
 
@@ -64,11 +70,11 @@ class Table:
         self.known.append(key)
         if key not in self.data and default is not REQUIRED:
             return default  # type: ignore[no-any-return]
-        value = self.data.get(key)
+        if key not in self.data:
+            raise self.missing(key, f"Give [ ] with {KINDS[kind]}, ….")
+        value = self.data[key]
         if not isinstance(value, list):
-            raise self.error(
-                key, "is missing" if value is None else f"is {value!r}", f"Give [ ] with {KINDS[kind]}, …."
-            )
+            raise self.error(key, f"is {value!r}", f"Give [ ] with {KINDS[kind]}, ….")
         return tuple(self.checked(f"{key}[{i}]", item, kind) for i, item in enumerate(value))
 
     def table(self, key: str, default: Any = REQUIRED) -> Any:

@@ -18,7 +18,13 @@ ABOUT = """
 Out-of-distribution detection for frozen classifiers.
 A score is an energy: [bold]higher = more out-of-distribution[/bold].
 
-Images → features → detector → decisions:
+From images to decisions in two steps:
+
+\b
+  heat-ood protect --model timm:resnet34 --pretrained --train train/ --held-out val/ --out guard
+  heat-ood check guard photo.jpg
+
+Or one by one, images → features → detector → decisions:
 
 \b
   heat-ood extract --model timm:resnet34 --pretrained --images train/ --out features/train
@@ -27,7 +33,7 @@ Images → features → detector → decisions:
   heat-ood score detector features/new --fpr 0.05
 
 Exit codes: 0 done · 1 an error in the data, a file or the model · 2 a wrong command line ·
-3 score --fail-on-ood found OOD samples · 130 interrupted.
+3 check, or score --fail-on-ood, found OOD samples · 130 interrupted.
 """
 
 

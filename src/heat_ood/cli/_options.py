@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["FROM_IMAGES", "Detector", "Json", "Members", "Out", "Overwrite"]
+__all__ = ["FALSE_ALARMS", "FROM_IMAGES", "Detector", "Json", "Members", "Out", "Overwrite"]
 
+FALSE_ALARMS = 0.05
+"""The rate that the verdicts of a guard hold."""
 FROM_IMAGES = "From images"
 """The panel of the help with what matters for images alone."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -16,6 +17,9 @@ from ._registry import COMMANDS, Command
 from ._spelling import speller
 
 __all__ = ["Running"]
+
+WRITTEN = ("out", "csv_file")
+"""The options that say where a command writes."""
 
 
 class Running(TyperCommand):
@@ -48,13 +52,20 @@ class Running(TyperCommand):
         except Exception as error:
             if ctx.find_root().params.get("debug") or not expected(error):
                 raise
-            note(f"error: {said(error, spell)}")
+            note(f"error: {said(error, spell)}{place_of(error, ctx.params)}")
             raise typer.Exit(1) from None
 
 
 def said(message: Exception | str, spell: Callable[[Argument], str]) -> str:
     """A message with the arguments that it advises as options."""
     return message.spelt(spell) if isinstance(message, HeatError) else str(message)
+
+
+def place_of(error: Exception, values: Mapping[str, Any]) -> str:
+    """Where it was written to, for an error of the file system that names no file."""
+    out = next((values[name] for name in WRITTEN if isinstance(values.get(name), Path)), None)
+    nameless = isinstance(error, OSError) and not isinstance(error, HeatError) and error.filename is None
+    return f", while writing to {out} or to temporary files" if nameless and out is not None else ""
 
 
 def expected(error: Exception) -> bool:

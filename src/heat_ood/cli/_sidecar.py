@@ -40,10 +40,18 @@ def check_sidecar(store: Path, record: dict[str, Any]) -> bool:
     known = read_sidecar(store)
     if known is None:
         return False
-    different = [key for key in COMPARED if known.get(key) != record.get(key)]
+    before = {**known, "preprocessing": with_size(known.get("preprocessing"), record.get("preprocessing"))}
+    different = [key for key in COMPARED if before.get(key) != record.get(key)]
     if different:
         raise InputError(
             f"The features in {store} were begun with other images or preprocessing ({', '.join(different)} differ). "
             "Choose another --out, or pass --overwrite to start anew."
         )
     return True
+
+
+def with_size(known: Any, now: Any) -> Any:
+    """The preprocessing with today's size, where an earlier version wrote down none for images as they are."""
+    if isinstance(known, dict) and isinstance(now, dict) and known.get("size", ...) is None:
+        return {**known, "size": now.get("size")}
+    return known

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from ._model_options import ModelOptions
+from ._images import images_at
+from ._model_options import PRETRAINED, ModelOptions
 from ._output import note
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ class Source:
                 f"There is no {path}. Pass a folder that heat-ood extract wrote, or images together with --model."
             )
         energy, stored = self.energy, (path / FEATURES_FILE).exists()
-        if isinstance(energy, InputEnergy) and (not self.options.model or stored) and not (energy.stored and stored):
+        seen = energy.seen_
+        model = self.options.model or (seen is not None and seen.model)
+        if isinstance(energy, InputEnergy) and (not model or stored) and not (energy.stored and stored):
             where = f"{path} holds stored features" if stored else "there is no --model"
             raise InputError(f"{energy.name} reads {energy.reads[0]}: pass images and --model; {where}.")
         if stored or (path.is_dir() and not self.options.model and not looks_like_images(path)):
@@ -86,21 +89,46 @@ class Source:
         return Opened(self.extractor.extract(loader, folder, description=path.name), images.files, len(images))
 
     def images(self, path: Path) -> ImageSet:
-        """The images as the model wants them."""
-        from ..errors import InputError
-        from ..images import open_images
+        """The images as the model wants them and, where there is a detector, as it saw them."""
+        images = images_at(path, labels=self.labels, skip_unreadable=self.options.skip_unreadable)
+        if self.extractor is None:
+            self.extractor = self.model_for(path)
+        images.preprocessing, why = self.options.preprocessing(self.extractor.network, images, self.energy.seen_)
+        note(f"{len(images):,} images of {path}: {images.preprocessing} ({why})")
+        return images
 
-        images = open_images(path, labels=self.labels, skip_unreadable=self.options.skip_unreadable)
-        if self.options.model is None:
+    def model_for(self, path: Path) -> Extractor:
+        """The model that the options name, else the one that the detector was fitted with."""
+        from ..energies import InputEnergy
+        from ..errors import HeatError, InputError
+
+        seen = self.energy.seen_
+        if self.options.model is not None:
+            return self.options.extractor(self.energy)
+        if seen is None or seen.model is None or ":" not in seen.model:
             raise InputError(
                 f"{path} holds images, not stored features. Say which model reads them with --model, or run "
                 "heat-ood extract first."
             )
-        if self.extractor is None:
-            self.extractor = self.options.extractor()
-        images.preprocessing = self.options.preprocessing(self.extractor.network, images)
-        note(f"{len(images):,} images of {path}: {images.preprocessing}")
-        return images
+        fetched = seen.weights == PRETRAINED
+        weights = self.options.weights or (None if fetched or seen.weights is None else Path(seen.weights))
+        options = replace(self.options, model=seen.model, weights=weights, pretrained=fetched)
+        told = f"{seen.model}{f' with {seen.weights}' if seen.weights else ''}"
+        try:
+            extractor = options.extractor(self.energy)
+        except HeatError as error:
+            raise InputError(
+                f"{path} holds images, and the detector was fitted with the model {told}, which cannot be loaded here "
+                f"({error}) Say which model reads them with --model and --weights."
+            ) from error
+        checked = not isinstance(self.energy, InputEnergy)  # those check it when it is attached
+        if checked and self.energy.fingerprint not in (None, extractor.fingerprint):
+            raise InputError(
+                f"{path} holds images, and the detector was fitted with the model {told}, but that has other weights "
+                "now. Say which model reads them with --model and --weights."
+            )
+        note(f"note: images are read by the model that the detector was fitted with, {told}")
+        return extractor
 
     def attach(self, energy: InputEnergy) -> None:
         """Give a detector its models, once."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ._images import images_at
 from ._model_options import ModelOptions
 from ._output import emit, facts, note, show
 
@@ -41,23 +42,23 @@ def store(
         kinds: of the distortions, if the images are distorted; they then stand in another order than their files.
     """
     from ..features import FEATURES_FILE, read_manifest
-    from ..images import open_images
     from ._sidecar import check_sidecar, write_sidecar
 
     if options.model is None:
         raise typer.BadParameter(
             "say which model reads the images: timm:NAME or package.module:function.", param_hint="--model"
         )
-    found = open_images(images, labels=labels, limit=limit, skip_unreadable=options.skip_unreadable)
+    found = images_at(images, labels=labels, limit=limit, skip_unreadable=options.skip_unreadable)
     extractor = options.extractor()
-    found.preprocessing = options.preprocessing(extractor.network, found)
-    note(f"{len(found):,} images of {images}: {found.preprocessing}")
+    found.preprocessing, why = options.preprocessing(extractor.network, found)
+    note(f"{len(found):,} images of {images}: {found.preprocessing} ({why})")
 
     record = {
         "model": options.model,
         "images": str(images),
         **found.identity,
         "preprocessing": found.preprocessing.to_dict(),
+        **({"skipped": dict(found.skipped)} if found.skipped else {}),
     }
     if kinds is not None:
         record |= {"files": None, "sources": record["files"], "kinds": list(kinds)}
@@ -69,7 +70,8 @@ def store(
     if begun and not known:
         write_sidecar(out, record)
     result = summary(features, out) | {"classes": record["classes"], "model": options.model}
-    return features, result | {"preprocessing": found.preprocessing}
+    result |= {"preprocessing": found.preprocessing}
+    return features, result | ({"skipped": list(found.skipped)} if found.skipped else {})
 
 
 def summary(features: Features, path: Path) -> dict[str, Any]:
@@ -95,4 +97,5 @@ def tell(result: dict[str, Any], json: bool, **shown: str) -> None:
         emit(result)
     else:
         columns = ", ".join(f"{name} {width}" for name, width in result["columns"].items())
+        result = {key: value for key, value in result.items() if key != "confidence"}
         show(facts({**result, "columns": columns, **shown}))

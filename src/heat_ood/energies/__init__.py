@@ -5,7 +5,7 @@ from ..registry import register
 from ._ash import Ash
 from ._base import CACHE_FRIENDLY as CACHE_FRIENDLY
 from ._base import CHUNK as CHUNK
-from ._base import Energy, Prior
+from ._base import Energy
 from ._base import predicted as predicted
 from ._calibration import Calibration
 from ._composition import Composition, compose
@@ -34,11 +34,13 @@ from ._methods import find as find
 from ._nnguide import NNGuide
 from ._odin import ODIN
 from ._openmax import OpenMax
+from ._prior import Prior
 from ._product import product_of as product_of
 from ._react import React
 from ._relative import RelativeMixture
 from ._scale import Scale
 from ._storage import DETECTOR_FILE as DETECTOR_FILE
+from ._storage import ours as ours
 from ._tasks import Task as Task
 from ._tasks import dealt as dealt
 from ._tasks import distortion_tasks as distortion_tasks

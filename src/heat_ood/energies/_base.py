@@ -6,23 +6,24 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, NotFittedError
-from ..features import Array, Features, Space, check_same_model
+from ..features import Array, Features, Seen, check_same_model
 from ._calibration import Calibration
+from ._marks import NO_MARKS, known_share, marks_of
 
-if TYPE_CHECKING:
-    from ._gmm import GaussianMixture
+__all__ = ["CACHE_FRIENDLY", "CHUNK", "Energy", "alike", "predicted"]
 
-__all__ = ["Energy", "Prior"]
-
+Floats = np.ndarray[Any, Any]
 CACHE_FRIENDLY = 1024
 """Samples scored at a time: activations of this many samples stay in a core's cache."""
+OVERLAP = 0.5
+"""A calibration set of which at least this share was fitted to is refused; fewer may be duplicates in the data."""
 CHUNK = 4096
 """Samples read at a time where a fit goes over all of them."""
 REMEDIES = {
@@ -47,12 +48,17 @@ class Energy(nn.Module, ABC):
     """Where its energy is sure to be high: ``far`` from all ID features, ``unsure`` where logits say nothing."""
     trains: ClassVar[bool] = False
     """Whether :meth:`fit` trains a network."""
+    former: ClassVar[dict[str, str]] = {}
+    """Tensors that had another name in files of earlier versions: the names of today by those of then."""
     calibration: Calibration | None
 
     def __init__(self) -> None:
         super().__init__()
         self.calibration = None
         self.fingerprint: str | None = None
+        self.seen_: Seen | None = None
+        self.marks_ = NO_MARKS
+        self.samples_ = 0
 
     # What a subclass gives
 
@@ -105,7 +111,12 @@ class Energy(nn.Module, ABC):
             )
         if not len(features):
             raise InputError(f"{title} cannot be fitted to no samples at all. Pass ID features.")
-        self.calibration, self.fingerprint = None, features.fingerprint
+        self.calibration, self.fingerprint, self.seen_ = None, features.fingerprint, features.seen
+        self.marks_, self.samples_ = marks_of(features, self._marked(features)), len(features)
+
+    def _marked(self, features: Features) -> str:
+        """The column that samples are told apart by: what the head reads, if it is read."""
+        return next((c for c in ("avg", *self.reads) if c in self.reads and c in features.available), "avg")
 
     @classmethod
     def as_prior(cls, **settings: Any) -> Energy:
@@ -118,16 +129,40 @@ class Energy(nn.Module, ABC):
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
-    def score(self, features: Features | Array, batch_size: int = CACHE_FRIENDLY) -> Tensor:
-        """How unusual each sample is, (n,), on the CPU; higher = more out-of-distribution."""
-        return self.scan(features, self.energy, batch_size)
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings, as scikit-learn asks for them."""
+        return self.settings
+
+    def set_params(self, **settings: Any) -> Self:
+        """Change settings, as scikit-learn does; what was learned with the old ones is gone. Returns self."""
+        if unknown := set(settings) - set(self.settings):
+            known = ", ".join(self.settings) or "none"
+            raise InputError(f"{type(self).__name__} has no setting {sorted(unknown)[0]!r}. It has {known}.")
+        type(self).__init__(self, **{**self.settings, **settings})
+        return self
+
+    @overload
+    def score(self, features: Floats, batch_size: int = CACHE_FRIENDLY) -> Floats: ...
+    @overload
+    def score(self, features: Features | Tensor, batch_size: int = CACHE_FRIENDLY) -> Tensor: ...
+    def score(self, features: Features | Array, batch_size: int = CACHE_FRIENDLY) -> Tensor | Floats:
+        """How unusual each sample is, (n,), on the CPU; higher = more out-of-distribution.
+
+        An array of numpy, where a single column is read, gives an array of numpy; so do the p-values and decisions.
+        """
+        scores: Tensor | Floats = alike(self.scan(features, self.energy, batch_size), features)
+        return scores
+
+    def decision_function(self, features: Features | Array) -> Tensor | Floats:
+        """:meth:`score` by the name that scikit-learn has for it, with **our** sign: higher = more OOD."""
+        return self.score(features)
 
     @torch.inference_mode()
     def scan(self, features: Features | Array, function: Callable[[Features], Tensor], batch_size: int) -> Tensor:
         """``function`` of each batch, one after the other, checked and joined."""
         features = self.accept(features)
         parts = [
-            self.checked(function(batch), batch, i * batch_size)
+            self.checked(function(batch), batch, features, i * batch_size)
             for i, batch in enumerate(self.moved(features, batch_size))
         ]
         return torch.cat(parts) if parts else torch.empty(0)
@@ -146,6 +181,8 @@ class Energy(nn.Module, ABC):
                 f"{features!r}. Extract the test samples in the same way as the training samples."
             )
         check_same_model(self.fingerprint, features.fingerprint)
+        if self.seen_ is not None:
+            self.seen_.check(features.seen)
         return features
 
     def wrap(self, array: Array) -> Features:
@@ -173,8 +210,8 @@ class Energy(nn.Module, ABC):
         for batch in features.only(self.reads).batches(batch_size):
             yield batch if device.type == "cpu" else batch.to(device)
 
-    def checked(self, energy: Tensor, batch: Features, start: int) -> Tensor:
-        """The energy on the CPU, or an error that names the first sample whose features are not finite."""
+    def checked(self, energy: Tensor, batch: Features, features: Features, start: int) -> Tensor:
+        """The energy of a batch of features on the CPU, or an error that names the first sample that is not finite."""
         if not torch.isfinite(energy).all():
             bad = ~torch.isfinite(energy)
             broken = [
@@ -185,9 +222,10 @@ class Energy(nn.Module, ABC):
                 if broken
                 else "its features are too large to compute with"
             )
+            first = features.number_of(start + int(bad.nonzero()[0]))
             raise InputError(
-                f"{int(bad.sum())} samples have no finite score, the first is sample {start + int(bad.nonzero()[0])}: "
-                f"{cause}. Drop those samples, or extract them again in float32."
+                f"{int(bad.sum())} samples have no finite score, the first is sample {first}: {cause}. "
+                "Drop those samples, or extract them again in float32."
             )
         return energy.cpu()
 
@@ -217,30 +255,59 @@ class Energy(nn.Module, ABC):
         features = self.accept(features)
         if not len(features):
             raise InputError("Calibration needs at least one sample; the features are empty.")
+        self._refuse_fitted(features)
         scores = self.score(features)
         by_class = per_class and Calibration.by_class(scores, predicted(features), features.classes or 1)
         self.calibration = by_class or Calibration(scores)
         return self
+
+    def fitted_to(self, features: Features) -> bool:
+        """Whether it was fitted to these samples, as far as their number and a few marks of them can tell."""
+        same = self.fingerprint == features.fingerprint and self.samples_ == len(features)
+        return self.fitted and same and self.marks_ == marks_of(features, self._marked(features))
+
+    def _refuse_fitted(self, features: Features) -> None:
+        """Refuse to be calibrated on the samples that it was fitted to, as far as a few marks of them can tell."""
+        share = known_share(self.marks_, self.samples_, features, self._marked(features))
+        if share >= OVERLAP:
+            raise InputError(
+                f"About {share:.0%} of these samples are among those that {type(self).__name__} was fitted to, so that "
+                "its p-values would not hold for new ones. Calibrate on held-out ID samples, which neither the network "
+                "nor the detector has seen."
+            )
 
     @property
     def calibrated(self) -> bool:
         """Whether it gives p-values and decisions."""
         return self.calibration is not None
 
-    def p_value(self, features: Features | Array) -> Tensor:
+    @overload
+    def p_value(self, features: Floats) -> Floats: ...
+    @overload
+    def p_value(self, features: Features | Tensor) -> Tensor: ...
+    def p_value(self, features: Features | Array) -> Tensor | Floats:
         """The share of ID samples at least as unusual, ``(1 + #{calibration >= score}) / (n + 1)``, float64."""
-        calibration = self.require_calibrated()
-        features = self.accept(features)
-        return self.p_values_of(self.score(features), predicted(features) if calibration.per_class else None)
+        calibration, known = self.require_calibrated(), self.accept(features)
+        classes = predicted(known) if calibration.per_class else None
+        p_values: Tensor | Floats = alike(self.p_values_of(self.score(known), classes), features)
+        return p_values
 
     def p_values_of(self, scores: Tensor, classes: Tensor | None = None) -> Tensor:
         """The p-values of scores already computed; ``classes`` are the predicted ones, if calibrated per class."""
         return self.require_calibrated().p_value(scores, classes)
 
-    def predict(self, features: Features | Array, fpr: float = 0.05) -> Tensor:
+    @overload
+    def predict(self, features: Floats, fpr: float = 0.05) -> Floats: ...
+    @overload
+    def predict(self, features: Features | Tensor, fpr: float = 0.05) -> Tensor: ...
+    def predict(self, features: Features | Array, fpr: float = 0.05) -> Tensor | Floats:
         """True where a sample is judged out-of-distribution: exactly ``p_value <= fpr``."""
         self.require_calibrated().check(fpr)
         return self.p_value(features) <= fpr
+
+    def threshold(self, fpr: float = 0.05) -> float | Tensor:
+        """The score above which :meth:`predict` says OOD; one a class, (C,), if calibrated per predicted class."""
+        return self.require_calibrated().threshold(fpr)
 
     def require_calibrated(self) -> Calibration:
         if self.calibration is None:
@@ -288,40 +355,9 @@ class Energy(nn.Module, ABC):
         return f"{type(self).__name__}({arguments})  # {state}"
 
 
-class Prior(Energy):
-    r"""An energy that can be differentiated in its feature space and can propose samples of it.
-
-    A residual network corrects it: chains start at :meth:`propose` and follow :meth:`gradient_of`.
-    """
-
-    @property
-    @abstractmethod
-    def space(self) -> Space:
-        """The features that chains and residuals live in."""
-
-    @abstractmethod
-    def energy_of(self, z: Tensor) -> Tensor:
-        """The energy of points of the space, (n,)."""
-
-    def gradient_of(self, z: Tensor) -> Tensor:
-        r""":math:`\nabla_z E(z)`, (n, d); by automatic differentiation where there is no closed form."""
-        with torch.inference_mode(False), torch.enable_grad():
-            z = z.detach().clone().requires_grad_()
-            (gradient,) = torch.autograd.grad(self.energy_of(z).sum(), z)
-        return gradient
-
-    @property
-    @abstractmethod
-    def mixture(self) -> GaussianMixture:
-        """The Gaussian mixture that proposes points of the space; a density prior's is itself."""
-
-    def sampler(self, features: Features) -> GaussianMixture:
-        """The mixture, fitted to these samples where the prior was fitted without one."""
-        return self.mixture
-
-    def propose(self, n: int, generator: torch.Generator | None = None, widen: Tensor | None = None) -> Tensor:
-        """Draw ``n`` points of the space where real features live, (n, d), with ``widen`` times the fitted spread."""
-        return self.mixture.propose(n, generator, widen)
+def alike(values: Tensor, given: Any) -> Any:
+    """As an array of numpy where one was given."""
+    return values.numpy() if isinstance(given, np.ndarray) else values
 
 
 def predicted(features: Features) -> Tensor:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..features import Features, Space
-from ._base import Prior
 from ._gmm import GaussianMixture, mixture_of
+from ._prior import Prior
 
 __all__ = ["Borrowing"]
 

@@ -107,6 +107,17 @@ class Calibration(nn.Module):
                 f" of at least 1/{n + 1}.",
             )
 
+    def threshold(self, fpr: float) -> float | Tensor:
+        """The score above which a p-value is at most ``fpr``; one a class, (C,), where they are ranked by class.
+
+        Example:
+            >>> Calibration(torch.tensor([1.0, 2.0, 2.0, 4.0])).threshold(0.4)
+            2.0
+        """
+        self.check(fpr)
+        found = [limit(part, fpr) for part in torch.split(self.scores, self.offsets.diff().tolist())]
+        return torch.tensor(found, dtype=torch.float64) if self.per_class else found[0]
+
     def validate(self) -> None:
         """Refuse scores that are not in order, or groups that do not cover them: for what is read from a file."""
         scores, offsets = self.scores, self.offsets
@@ -126,3 +137,14 @@ def rank(ordered: Tensor, scores: Tensor) -> Tensor:
     below = torch.searchsorted(ordered.contiguous(), scores.contiguous(), right=False)
     n = len(ordered)
     return (1 + n - below).double() / (n + 1)
+
+
+def limit(ordered: Tensor, fpr: float) -> float:
+    """The score that has so many at or above it that one more would be too many; all above it are judged OOD."""
+    n = len(ordered)
+    allowed = int(fpr * (n + 1)) - 1
+    while (allowed + 2) / (n + 1) <= fpr:  # the product may be rounded down
+        allowed += 1
+    while (allowed + 1) / (n + 1) > fpr:
+        allowed -= 1
+    return -math.inf if allowed >= n else float(ordered[n - 1 - allowed])

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ..features import Features, Space
 from ..registry import storable
-from ._base import Prior
 from ._gmm import GaussianMixture
+from ._prior import Prior
 
 __all__ = ["Flat"]
 

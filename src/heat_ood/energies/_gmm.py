@@ -13,8 +13,9 @@ from torch.nn.functional import linear
 from ..errors import InputError
 from ..features import Features, Moments, Space, normalise, working_dtype
 from ..registry import register
-from ._base import CHUNK, Prior
+from ._base import CHUNK
 from ._clusters import Clusters
+from ._prior import Prior
 
 __all__ = ["GaussianMixture", "mixture_of", "shrinkage_of"]
 
@@ -112,7 +113,7 @@ class GaussianMixture(Prior):
             )
         self.begin(features)
         classes, batches = self.labelled(features)
-        moments = Moments.of(batches, classes)
+        moments = Moments.of(batches, classes, features.number_of)
         empty = (moments.counts == 0).nonzero().flatten().tolist()
         if empty:
             raise InputError(

@@ -72,7 +72,15 @@ class Gram(InputEnergy):
 
     def hook(self, model: nn.Module | Extractor) -> Extractor:
         if isinstance(model, Extractor):
-            return Extractor(model.model, self.layers, model.head, device=model.device, autocast=model.autocast)
+            return Extractor(
+                model.model,
+                self.layers,
+                model.head,
+                device=model.device,
+                autocast=model.autocast,
+                name=model.name,
+                weights=model.weights,
+            )
         return Extractor(model, self.layers)
 
     # Fit

@@ -47,7 +47,7 @@ def logits_in(features: Features) -> Iterator[tuple[Tensor, Tensor | None]]:
     for batch in features.only(("logits",)).batches(CHUNK):
         logits = logits_of(batch)
         if not torch.isfinite(logits).all():
-            first = seen + int((~torch.isfinite(logits)).any(1).nonzero()[0])
+            first = features.number_of(seen + int((~torch.isfinite(logits)).any(1).nonzero()[0]))
             raise InputError(f"The logits of sample {first} are not finite. Drop it, or extract again in float32.")
         seen += len(logits)
         yield logits, batch.labels
@@ -194,7 +194,7 @@ class HeadPrior(Borrowing):
         for batch in features.only(self.reads).batches(CHUNK):
             z = self.space(batch)
             if not torch.isfinite(z).all():
-                first = seen + int((~torch.isfinite(z)).any(1).nonzero()[0])
+                first = features.number_of(seen + int((~torch.isfinite(z)).any(1).nonzero()[0]))
                 raise InputError(f"avg is not finite in sample {first}. Drop it, or extract again in float32.")
             seen += len(z)
             yield z

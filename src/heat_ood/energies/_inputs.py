@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, NotFittedError
-from ..features import Extractor, Features, Inputs, check_order, outputs_of, tensors_of, unpack, working_dtype
-from ._base import Energy
+from ..features import Extractor, Features, Inputs, called, check_order, outputs_of, tensors_of, unpack, working_dtype
+from ._base import Energy, alike
 from ._calibration import Calibration
 
 __all__ = ["Assessed", "InputEnergy", "columns_of", "logits_at"]
@@ -114,6 +114,7 @@ class InputEnergy(Energy):
             self.require_models()
         self.calibration = None
         self.remember([extractor.compute_fingerprint() for extractor in self.extractors])
+        self.seen_ = self.extractors[0].seen(data)
 
     # Data
 
@@ -163,9 +164,9 @@ class InputEnergy(Energy):
 
     # Scores
 
-    def score(self, data: Any, batch_size: int = IMAGES) -> Tensor:
+    def score(self, data: Any, batch_size: int = IMAGES) -> Any:
         """How unusual each sample is, (n,), on the CPU; higher = more out-of-distribution."""
-        return self.assess(data, batch_size).scores
+        return alike(self.assess(data, batch_size).scores, data)
 
     def assess(self, data: Any, batch_size: int = IMAGES) -> Assessed:
         """Scores and predicted classes, in one pass over the data."""
@@ -206,11 +207,12 @@ class InputEnergy(Energy):
             return Calibration(found.scores)
         return Calibration.by_class(found.scores, found.classes, found.width)
 
-    def p_value(self, data: Any) -> Tensor:
+    def p_value(self, data: Any) -> Any:
         """The share of ID samples at least as unusual, ``(1 + #{calibration >= score}) / (n + 1)``, float64."""
         calibration = self.require_calibrated()
         found = self.assess(data)
-        return self.p_values_of(found.scores, found.classes if calibration.per_class else None)
+        p_values = self.p_values_of(found.scores, found.classes if calibration.per_class else None)
+        return alike(p_values, data)
 
     def require_fitted(self) -> None:
         if not self.fitted:
@@ -236,7 +238,8 @@ def nonempty(loader: Iterable[Any]) -> Iterator[Any]:
 def logits_at(model: nn.Module, inputs: Inputs) -> Tensor:
     """The model's logits, (n, C), in the type to compute with; the inputs are safe from the model."""
     n = len(inputs)
-    output = model(*map(copied, inputs.args), **{k: copied(v) for k, v in inputs.kwargs.items()})
+    own = Inputs(tuple(map(copied, inputs.args)), {k: copied(v) for k, v in inputs.kwargs.items()})
+    output = called(model, own)
     found = {name: value for name, value in outputs_of(output, n).items() if value.ndim > 1}
     if not found:
         raise InputError(

@@ -45,7 +45,6 @@ def stored_samples(
         seed: of the subset.
     """
     n = len(features)
-    rows = torch.arange(n)
     if limit is not None:
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[: count_of(limit, n)].sort().values
         features = features.subset(rows)
@@ -54,10 +53,10 @@ def stored_samples(
     for batch in features.batches(READ):
         z = points(batch)
         if not torch.isfinite(z).all():
-            first = int(rows[start + int((~torch.isfinite(z)).any(1).nonzero()[0])])
+            first = features.number_of(start + int((~torch.isfinite(z)).any(1).nonzero()[0]))
             raise InputError(f"The features of sample {first} are not finite. Drop it, or extract again in float32.")
         if not start:
-            stored = z.new_empty(len(rows), z.shape[1])
+            stored = z.new_empty(len(features), z.shape[1])
         stored[start : start + len(z)] = z
         start += len(z)
     return stored

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from torch import Tensor
 
@@ -37,12 +37,13 @@ class React(HeadPrior):
     """
 
     rises = ("unsure",)
-    threshold: Tensor
+    ceiling: Tensor
+    former: ClassVar[dict[str, str]] = {"threshold": "ceiling"}
 
     def __init__(self, quantile: float = 0.9, proposals: bool = False) -> None:
         super().__init__(proposals)
         self.quantile = quantile
-        self.register_buffer("threshold", None)
+        self.register_buffer("ceiling", None)
 
     def fit(self, features: Features) -> Self:
         if not 0 < self.quantile <= 1:
@@ -53,16 +54,16 @@ class React(HeadPrior):
         return super().fit(features)
 
     def learn(self, features: Features) -> None:
-        self.threshold = self.weight.new_tensor(quantile(lambda: self.chunks(features), self.quantile))
+        self.ceiling = self.weight.new_tensor(quantile(lambda: self.chunks(features), self.quantile))
 
     def energy_of(self, z: Tensor) -> Tensor:
-        return free_energy(self.logits_at(z.clamp(max=self.threshold)))
+        return free_energy(self.logits_at(z.clamp(max=self.ceiling)))
 
     def gradient_of(self, z: Tensor) -> Tensor:
-        p = self.logits_at(z.clamp(max=self.threshold)).softmax(1)
-        return -(p @ self.weight) * (z <= self.threshold)
+        p = self.logits_at(z.clamp(max=self.ceiling)).softmax(1)
+        return -(p @ self.weight) * (z <= self.ceiling)
 
     def validate(self) -> None:
         super().validate()
-        if self.threshold.shape != () or self.threshold.dtype != self.weight.dtype:
-            raise InputError(f"the threshold is {self.threshold.dtype} of shape {tuple(self.threshold.shape)}")
+        if self.ceiling.shape != () or self.ceiling.dtype != self.weight.dtype:
+            raise InputError(f"the threshold is {self.ceiling.dtype} of shape {tuple(self.ceiling.shape)}")

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from ..features import Features, Moments, Space
 from ..registry import register
-from ._base import CHUNK, Prior
+from ._base import CHUNK
 from ._gmm import GaussianMixture
 from ._mahalanobis import squared_distance
+from ._prior import Prior
 
 __all__ = ["RelativeMixture"]
 

@@ -19,10 +19,12 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
 from ..errors import FormatError, InputError, NotFittedError
+from ..features import Seen
 from ..files import PART, Format, write
 from ..registry import CLASSES, complete
 from ._base import Energy
 from ._calibration import Calibration
+from ._marks import Marks
 
 __all__ = ["DETECTOR_FILE", "load", "save"]
 
@@ -53,6 +55,8 @@ def save(energy: Energy, path: str | PathLike[str]) -> None:
             "energy": encode(energy),
             "facts": {name: encode(part.facts()) for name, part in parts.items()},
             "fingerprint": energy.fingerprint,
+            "seen": None if energy.seen_ is None else energy.seen_.to_dict(),
+            "fitted": {"samples": energy.samples_, "marks": [list(part) for part in energy.marks_]},
             "calibration": None if energy.calibration is None else len(energy.calibration.scores),
             "tensors": {"file": f"tensors-{digest[:16]}.safetensors", "sha256": digest},
         }
@@ -77,8 +81,11 @@ def load(path: str | PathLike[str]) -> Energy:
         construct(energy, "", manifest["facts"], tensors)
         if manifest["calibration"] is not None:
             energy.calibration = Calibration(tensors["calibration.scores"])
-        place(energy, tensors)
+        place(energy, by_names_of_today(energy, tensors))
         energy.fingerprint = manifest["fingerprint"]
+        energy.seen_ = None if manifest.get("seen") is None else Seen.read(manifest["seen"])
+        fitted = manifest.get("fitted", {"samples": 0, "marks": [[], []]})
+        energy.samples_, energy.marks_ = int(fitted["samples"]), Marks.read(fitted["marks"])
         validate(energy)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise FormatError(
@@ -143,6 +150,16 @@ def energies_below(module: nn.Module) -> list[tuple[str, Energy]]:
         else:
             found += [(f"{name}.{inner}", energy) for inner, energy in energies_below(child)]
     return found
+
+
+def by_names_of_today(energy: Energy, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file of any version, by the names that they have now."""
+    names: dict[str, str] = {}
+    for prefix, module in energy.named_modules():
+        if isinstance(module, Energy):
+            start = f"{prefix}." if prefix else ""
+            names |= {f"{start}{old}": f"{start}{new}" for old, new in module.former.items()}
+    return {names.get(name, name): tensor for name, tensor in tensors.items()}
 
 
 def place(energy: nn.Module, tensors: dict[str, Tensor]) -> None:

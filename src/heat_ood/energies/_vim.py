@@ -170,7 +170,7 @@ class SubspaceDistance(Borrowing):
     def fit(self, features: Features) -> Self:
         self.begin(features)
         batches = features.only(self.reads).batches(CHUNK)
-        moments = Moments.of((self.space(batch), None) for batch in batches)
+        moments = Moments.of(((self.space(batch), None) for batch in batches), number_of=features.number_of)
         head = features.head
         origin = moments.mean if head is None else origin_of(*head).to(moments.origin.device)
         complement = complement_of(moments, origin, self.dimension)

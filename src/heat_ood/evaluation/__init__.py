@@ -1,12 +1,19 @@
 """A detector on one ID and several OOD sets: a row for each set and their average, as objects, Markdown, JSON, CSV."""
 
 from ._compare import compare
+from ._curves import Curve
 from ._evaluation import AVERAGE as AVERAGE
 from ._evaluation import CONVENTION as CONVENTION
+from ._evaluation import EVALUATION as EVALUATION
 from ._evaluation import HEADERS as HEADERS
-from ._evaluation import Evaluation, Row
+from ._evaluation import Evaluation
+from ._evaluation import Row as Row
+from ._layout import layout as layout
 from ._markdown import escape as escape
 from ._markdown import markdown as markdown
-from ._scoring import Scorer, evaluate, evaluate_scores
+from ._pictures import Picture
+from ._pictures import unusual as unusual
+from ._scoring import Scorer as Scorer
+from ._scoring import evaluate, evaluate_scores
 
-__all__ = ["Evaluation", "Row", "Scorer", "compare", "evaluate", "evaluate_scores"]
+__all__ = ["Curve", "Evaluation", "Picture", "compare", "evaluate", "evaluate_scores"]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, InputError
-from ..files import Format, plain, restored, write
+from ..files import Format, frame, plain, restored, write
 from ..metrics import METRICS
+from ._curves import Curve
+from ._layout import layout
 from ._markdown import escape, markdown
+from ._pictures import Picture
 
 __all__ = ["AVERAGE", "CONVENTION", "HEADERS", "Evaluation", "Row"]
 
@@ -30,7 +32,9 @@ CONVENTION = "score: higher = more OOD"
 """What stands below every table."""
 AVERAGE = "average"
 """The name of the last row."""
-FORMAT = Format("heat-ood/evaluation", 1)
+EVALUATION = "heat-ood/evaluation"
+"""What a file of an evaluation says it is."""
+FORMAT = Format(EVALUATION, 2)
 FOREIGN = "Pass what Evaluation.to_json wrote."
 AGAIN = "Write it again with Evaluation.to_json."
 
@@ -75,6 +79,9 @@ class Stored:
     bootstrap: Bootstrap | None
     rows: tuple[Row, ...]
     average: Row
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,6 +94,9 @@ class Evaluation:
         resamples: of the bootstrap; zero without intervals.
         level: of the intervals.
         seed: of the bootstrap.
+        curves: the ROC curve and the histograms of each set, for pictures and reports; equality is of numbers.
+        about: what was evaluated, when and on what: ``method``, ``id``, ``backbone``, ``accuracy``, ``created``, ….
+        pictures: the most unusual ID images and the least unusual OOD images.
     """
 
     rows: tuple[Row, ...]
@@ -94,6 +104,9 @@ class Evaluation:
     resamples: int = 0
     level: float = 0.95
     seed: int = 0
+    curves: Mapping[str, Curve] = field(default_factory=dict, compare=False)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    pictures: tuple[Picture, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -131,14 +144,24 @@ class Evaluation:
             note += f" In brackets: {100 * self.level:g} % bootstrap intervals, {self.resamples} resamples."
         return markdown(["OOD set", "n_ood", *HEADERS.values()], body, note)
 
+    def to_frame(self) -> Any:
+        """A pandas DataFrame: a row for each OOD set and one for the average; fractions. It takes pandas."""
+        rows = [
+            {"set": row.name, "n_id": row.n_id, "n_ood": row.n_ood, **{m: getattr(row, m) for m in METRICS}}
+            for row in (*self, self.average)
+        ]
+        return frame(rows, "set")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, fractions unrounded; NaN is text."""
         bootstrap = Bootstrap(self.resamples, self.level, self.seed) if self.resamples else None
-        return FORMAT.stamp(plain(Stored(CONVENTION, bootstrap, self.rows, self.average)))
+        more = {"curves": self.curves, "about": self.about, "pictures": self.pictures}
+        found = plain({"convention": CONVENTION, "bootstrap": bootstrap, "rows": self.rows, "average": self.average})
+        return FORMAT.stamp(found | {key: plain(value) for key, value in more.items() if value})
 
     def to_json(self) -> str:
         """:meth:`to_dict` as text; :meth:`from_json` reads it back, equal."""
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+        return layout(self.to_dict()) + "\n"
 
     @classmethod
     def from_dict(cls, data: Any) -> Evaluation:
@@ -148,7 +171,9 @@ class Evaluation:
             found = restored(Stored, content, "evaluation")
         except FormatError as error:
             raise FormatError(f"The evaluation is damaged: {error}. {AGAIN}") from error
-        return cls(found.rows, found.average, *(() if found.bootstrap is None else astuple(found.bootstrap)))
+        bootstrap = () if found.bootstrap is None else astuple(found.bootstrap)
+        evaluation = cls(found.rows, found.average, *bootstrap)
+        return replace(evaluation, curves=found.curves, about=found.about, pictures=found.pictures)
 
     @classmethod
     def from_json(cls, text: str) -> Evaluation:

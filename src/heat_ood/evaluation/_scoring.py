@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..errors import InputError
 from ..metrics import METRICS, Scores, as_array, as_scores, percentile_intervals, replicates, summary
+from ._curves import Curve
 from ._evaluation import AVERAGE, Evaluation, Row
 
 __all__ = ["Scorer", "evaluate", "evaluate_scores"]
@@ -32,6 +33,7 @@ def evaluate(
     level: float = 0.95,
     seed: int = 0,
     batch_size: int | None = None,
+    curves: bool = True,
 ) -> Evaluation:
     """Score an ID set and several OOD sets, each once, and measure how well the scores tell them apart.
 
@@ -45,6 +47,7 @@ def evaluate(
         level: of the intervals.
         seed: of the resamples.
         batch_size: score so many samples at a time; None leaves it to the detector. A loader has batches of its own.
+        curves: whether to keep a small ROC curve and histogram of each set, for :mod:`heat_ood.plot` and reports.
 
     Example:
         >>> class Norm:
@@ -73,7 +76,8 @@ def evaluate(
 
     sets = named(ood)
     id_scores, ood_scores = scores(id), {name: scores(x) for name, x in sets.items()}
-    return evaluate_scores(id_scores, ood_scores, intervals=intervals, bootstrap=bootstrap, level=level, seed=seed)
+    how = {"intervals": intervals, "curves": curves}
+    return evaluate_scores(id_scores, ood_scores, bootstrap=bootstrap, level=level, seed=seed, **how)
 
 
 def evaluate_scores(
@@ -84,6 +88,7 @@ def evaluate_scores(
     bootstrap: int = 200,
     level: float = 0.95,
     seed: int = 0,
+    curves: bool = False,
 ) -> Evaluation:
     """:func:`evaluate` for scores that are there already.
 
@@ -106,7 +111,8 @@ def evaluate_scores(
         Row(name, len(s), len(sets[name]), **asdict(p), intervals=own.get(name, {})) for name, p in points.items()
     )
     average = Row(AVERAGE, len(s), sum(map(len, sets.values())), **mean, intervals=shared)
-    return Evaluation(rows, average, *((bootstrap, level, seed) if intervals else ()))
+    evaluation = Evaluation(rows, average, *((bootstrap, level, seed) if intervals else ()))
+    return replace(evaluation, curves={name: Curve.of(s, t) for name, t in sets.items()}) if curves else evaluation
 
 
 def named(ood: Any) -> dict[str, Any]:

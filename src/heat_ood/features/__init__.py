@@ -1,25 +1,32 @@
 """Where features come from: hook a model, pool its maps, store and stream the result."""
 
+from ._accuracy import accuracy_of as accuracy_of
 from ._batches import Inputs as Inputs
 from ._batches import check_order as check_order
 from ._batches import unpack as unpack
+from ._columns import Array as Array
+from ._columns import Head
+from ._columns import Layer as Layer
+from ._columns import check_same_model as check_same_model
+from ._columns import column_name as column_name
+from ._contrast import has_images as has_images
 from ._distortions import CONTRAST as CONTRAST
 from ._distortions import KINDS
 from ._distortions import check_kinds as check_kinds
 from ._extractor import Extractor
-from ._features import Array, Features, Head, Layer
-from ._features import check_same_model as check_same_model
-from ._features import column_name as column_name
+from ._features import Features
 from ._guard import Guard, Guarded
 from ._heads import outputs_of as outputs_of
 from ._manifest import FEATURES_FILE as FEATURES_FILE
 from ._manifest import read_manifest as read_manifest
 from ._moments import Moments
+from ._passes import called as called
 from ._passes import frozen as frozen
 from ._quantiles import quantile as quantile
+from ._seen import Seen
 from ._spaces import Space
 from ._spaces import normalise as normalise
 from ._spaces import working_dtype as working_dtype
 from ._tracing import tensors_of as tensors_of
 
-__all__ = ["KINDS", "Array", "Extractor", "Features", "Guard", "Guarded", "Head", "Layer", "Moments", "Space"]
+__all__ = ["KINDS", "Extractor", "Features", "Guard", "Guarded", "Head", "Moments", "Seen", "Space"]

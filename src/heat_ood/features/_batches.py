@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, Subset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+)
 from torch.utils.data.sampler import SubsetRandomSampler, WeightedRandomSampler
 
 from ..errors import InputError
-from ._features import as_labels
+from ._columns import as_labels
+from ._features import Features
 
-__all__ = ["Batch", "Inputs", "check_order", "count_of", "label_array", "rest_of", "similar", "unpack"]
+__all__ = ["Batch", "Inputs", "check_loader", "check_order", "count_of", "label_array", "rest_of", "similar", "unpack"]
 
 LABELS = ("label", "labels", "target", "targets", "y")
 KEPT = (
@@ -105,8 +115,42 @@ def keyword_inputs(values: Mapping[str, Any], model: nn.Module) -> Inputs:
     )
 
 
+def check_loader(loader: Any) -> None:
+    """Refuse what is no loader but is often passed for one: an array, a data set, a data module, a path."""
+    kind, dataset = f"{type(loader).__module__.partition('.')[0]}.{type(loader).__name__}", "dataset"
+    more = ""
+    if isinstance(loader, (str, PathLike)):
+        dataset, more = "open_images(path)", " heat_ood.images.open_images reads a folder of images."
+        kind = f"{str(loader)!r}, a path"
+    elif isinstance(loader, (Tensor, np.ndarray)) or arrays_of_samples(loader):
+        dataset, kind = "TensorDataset(images, labels)", f"{type(loader).__name__} of samples"
+        more = " In Python, extractor(images) takes a single batch."
+    elif callable(getattr(loader, "train_dataloader", None)):
+        more = f" After setup(), {type(loader).__name__}.train_dataloader() gives one; its loader must not shuffle."
+    elif isinstance(loader, IterableDataset):
+        more = " Where it yields whole batches, batch_size=None."
+    elif kind.startswith("datasets."):
+        dataset = 'dataset.with_format("torch")'
+    elif isinstance(loader, Features):
+        more = " These are features already: they need no loader."
+    elif not isinstance(loader, (Dataset, Mapping)) and isinstance(loader, Iterable):
+        return
+    raise InputError(
+        f"{kind} is no loader; pass a DataLoader: DataLoader({dataset}, batch_size=64), or anything that yields "
+        f"batches.{more}"
+    )
+
+
+def arrays_of_samples(value: Any) -> bool:
+    """Whether this is the pair of all images and all labels, not a list of batches."""
+    pair = value if isinstance(value, (tuple, list)) and len(value) == 2 else ()
+    arrays = [torch.as_tensor(part) for part in pair if isinstance(part, (Tensor, np.ndarray))]
+    return len(arrays) == 2 and arrays[0].ndim > 1 and arrays[1].ndim == 1 and not arrays[1].is_floating_point()
+
+
 def check_order(loader: Any) -> None:
-    """Refuse a loader that shuffles: its second pass would not continue its first."""
+    """Refuse a loader that shuffles, since its second pass would not continue its first, and what is no loader."""
+    check_loader(loader)
     sampler = getattr(loader, "sampler", None)
     inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
     for s in (sampler, inner):

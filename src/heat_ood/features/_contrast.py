@@ -15,7 +15,7 @@ from ..errors import InputError
 from ._batches import Inputs, check_order, similar, unpack
 from ._distortions import OLD, check_kinds, distort
 
-__all__ = ["Distorted"]
+__all__ = ["Distorted", "has_images"]
 
 
 class Distorted:
@@ -100,6 +100,15 @@ class Distorted:
         if inputs.args:
             return values[0], kind[:left]
         return dict(zip(inputs.kwargs, values, strict=True)) | {"labels": kind[:left]}
+
+
+def has_images(loader: Iterable[Any], model: nn.Module) -> bool:
+    """Whether the first batch of a loader holds images, which can be distorted."""
+    first = next(iter(loader), None)
+    if first is None:
+        return False
+    inputs = unpack(first, model).inputs
+    return any(map(is_image, (*inputs.args, *inputs.kwargs.values())))
 
 
 def is_image(value: Any) -> bool:

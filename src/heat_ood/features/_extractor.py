@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,13 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ._batches import Inputs, unpack
+from ._columns import Array, Head, as_head
 from ._contrast import Distorted
 from ._distortions import CONTRAST
-from ._features import Array, Features, Head, as_head
+from ._features import Features
 from ._heads import listing
 from ._passes import FlowError, Plan, Reading, frozen, probe_stages, record, tap
+from ._seen import Seen, seen_of
 
 if TYPE_CHECKING:
     from ._guard import Guard
@@ -40,6 +43,8 @@ class Extractor:
             none: the model's output is then ``avg``.
         device: where the images go; by default where the model's parameters are. The model itself is not moved.
         autocast: run the model in ``torch.bfloat16`` or ``torch.float16``.
+        name: what the model is called (``timm:resnet50``); None is its class.
+        weights: the file that its weights came from, to be told later.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
@@ -57,6 +62,8 @@ class Extractor:
         *,
         device: str | torch.device | None = None,
         autocast: torch.dtype | None = None,
+        name: str | None = None,
+        weights: str | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(
@@ -66,6 +73,7 @@ class Extractor:
         if autocast not in (None, torch.bfloat16, torch.float16):
             raise InputError(f"autocast is torch.bfloat16, torch.float16 or None, not {autocast}.")
         self.model, self.layers, self.head, self.device, self.autocast = model, layers, head, device, autocast
+        self.name, self.weights = name, weights
         self._names: tuple[str, ...] | None = None if layers == "stages" else self._checked(layers)
         self._head = self._resolved(head)
         self._plan: Plan | None = None
@@ -174,6 +182,15 @@ class Extractor:
         # Logits that follow from the head are not kept twice.
         logits = None if head is not None else reading.logits
         return Features(reading.avg, reading.std, logits, labels, head, reading.layers, self.fingerprint)
+
+    def seen(self, loader: Iterable[Any]) -> Seen:
+        """What is known of the samples of a loader before they are read, and of the model."""
+        source = loader.loader if isinstance(loader, Distorted) else loader
+        found = seen_of(source, self.name or type(self.network).__name__, self.weights)
+        layers = (self.layers,) if isinstance(self.layers, str) else tuple(self.layers or ())
+        head = "none" if self.head is False else self.head if isinstance(self.head, str) else None
+        found = replace(found, layers=layers or None, head=head)
+        return replace(found, classes=None) if isinstance(loader, Distorted) else found
 
     def _device(self) -> torch.device:
         own = next((t.device for t in (*self.network.parameters(), *self.network.buffers())), None)

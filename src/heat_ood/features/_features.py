@@ -4,35 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ._columns import Array, Head, Layer, as_head, as_labels, as_matrix, check_same_model, column_key, column_name
+from ._seen import Seen
 
-__all__ = ["Array", "Features", "Head", "Layer"]
-
-Array: TypeAlias = "Tensor | np.ndarray[Any, Any]"
-
-
-class Layer(NamedTuple):
-    """One layer, pooled over its positions: the mean and the standard deviation of each channel."""
-
-    avg: Tensor | None
-    std: Tensor | None = None
-
-
-class Head(NamedTuple):
-    """The linear map from ``avg`` to the logits: ``avg @ weight.T + bias``."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def __call__(self, avg: Tensor) -> Tensor:
-        weight, bias = self.weight.to(avg), self.bias.to(avg)
-        return torch.nn.functional.linear(avg, weight, bias)
+__all__ = ["Features"]
 
 
 class Features:
@@ -46,6 +28,7 @@ class Features:
         head: ``(W, b)`` with logits :math:`W z + b`; ``b`` may be None.
         layers: earlier layers by name, each ``(avg, std)`` or a single array for ``avg``.
         fingerprint: tells which model made the features; features of two models do not mix.
+        seen: what else is known of how they were made; see :class:`Seen`.
 
     Arrays may be numpy or torch, of any floating type, in memory or memory-mapped; nothing is copied.
 
@@ -67,8 +50,9 @@ class Features:
         head: tuple[Array, Array | None] | Head | None = None,
         layers: Mapping[str, Array | tuple[Array | None, Array | None] | Layer] | None = None,
         fingerprint: str | None = None,
+        seen: Seen | None = None,
     ) -> None:
-        self.fingerprint = fingerprint
+        self.fingerprint, self.seen = fingerprint, seen
         self._rows: Tensor | None = None
         self._columns: dict[tuple[str | None, str], Tensor] = {}
         self._put(None, "avg", avg)
@@ -98,6 +82,7 @@ class Features:
         labels: Tensor | None = None,
         head: Head | None = None,
         fingerprint: str | None = None,
+        seen: Seen | None = None,
     ) -> Features:
         """Features of tensors that are known to fit together, by the names that energies use: ``avg``, ``std@layer3``.
 
@@ -105,7 +90,8 @@ class Features:
         in every call of a guard.
         """
         features = object.__new__(cls)
-        features.fingerprint, features._head, features._rows, features._labels = fingerprint, head, None, labels
+        features.fingerprint, features.seen, features._head = fingerprint, seen, head
+        features._rows, features._labels = None, labels
         features._columns = {column_key(name): column for name, column in columns.items()}
         return features
 
@@ -313,7 +299,7 @@ class Features:
         return first._derive(columns, labels)
 
     def _derive(self, columns: dict[tuple[str | None, str], Tensor], labels: Tensor | None) -> Features:
-        derived = self.unchecked({}, labels, self._head, self.fingerprint)
+        derived = self.unchecked({}, labels, self._head, self.fingerprint, self.seen)
         derived._columns = columns
         return derived
 
@@ -339,67 +325,3 @@ class Features:
         if self._labels is not None:
             parts.append(f"classes={self.classes}")
         return f"Features({', '.join(parts)})"
-
-
-def column_name(key: tuple[str | None, str]) -> str:
-    """A column's name as a user writes it: ``std``, ``std@layer3``."""
-    layer, pooling = key
-    return pooling if layer is None else f"{pooling}@{layer}"
-
-
-def column_key(name: str) -> tuple[str | None, str]:
-    """The layer, None for the last, and the pooling of a column's name."""
-    pooling, _, layer = name.partition("@")
-    return layer or None, pooling
-
-
-def check_same_model(one: str | None, other: str | None) -> None:
-    """Refuse features of two models; unknown models (None) pass."""
-    if one is not None and other is not None and one != other:
-        raise InputError(
-            f"These features come from two different models (fingerprints {one[:12]} and {other[:12]}). "
-            "Extract both with the same model and layers, or build them from arrays with Features(avg=…), which carry "
-            "no fingerprint."
-        )
-
-
-def as_matrix(array: Array, name: str) -> Tensor:
-    tensor = array.detach() if isinstance(array, Tensor) else torch.as_tensor(array)
-    if tensor.ndim != 2:
-        raise InputError(
-            f"{name} must be a matrix, (samples, features), not of shape {tuple(tensor.shape)}. "
-            "Pool maps first, or use Extractor."
-        )
-    if not tensor.is_floating_point():
-        raise InputError(
-            f"{name} must hold floating-point numbers, not {tensor.dtype}. Convert it, for example with .float()."
-        )
-    if tensor.shape[1] == 0:
-        raise InputError(f"{name} has no columns.")
-    return tensor
-
-
-def as_labels(labels: Array | Sequence[int]) -> Tensor:
-    tensor = torch.as_tensor(labels)
-    if tensor.ndim != 1:
-        raise InputError(
-            f"labels must be a vector of class numbers, not of shape {tuple(tensor.shape)}. "
-            "Take the argmax of one-hot labels first."
-        )
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise InputError(f"labels must be integers, not {tensor.dtype}. Convert them, for example with .long().")
-    return tensor.long()
-
-
-def as_head(head: tuple[Array, Array | None] | Head) -> Head:
-    weight = as_matrix(head[0], "head weight")
-    bias = (
-        torch.zeros(len(weight), dtype=weight.dtype, device=weight.device)
-        if head[1] is None
-        else torch.as_tensor(head[1]).detach()
-    )
-    if bias.shape != (len(weight),):
-        raise InputError(
-            f"The head's bias must have shape ({len(weight)},), one number a class, not {tuple(bias.shape)}."
-        )
-    return Head(weight, bias)

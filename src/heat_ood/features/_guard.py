@@ -40,14 +40,25 @@ class Guard(nn.Module):
             detector.stored_columns()
         self.model = extractor.model
         self.detector = detector
-        self._extractor = extractor
+        self.extractor = extractor
 
     @torch.no_grad()
-    def forward(self, images: Any) -> Guarded:
-        """Logits, score (higher = more out-of-distribution) and p-value of each image."""
-        logits, features = self._read(images)
+    def forward(self, images: Any = None, /, **batch: Any) -> Guarded:
+        """Logits, score (higher = more out-of-distribution) and p-value of each image.
+
+        Args:
+            images: a batch as the model takes it, ``(images, labels)``, or a dictionary of inputs.
+            batch: the inputs by name instead, as models of Hugging Face are called: ``guard(**batch)``.
+        """
+        logits, features = self._read(batch if images is None else images)
         score = self.detector.score(features)
         return Guarded(logits, score, self._p_value(features, score))
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes, where the training samples had them."""
+        seen = self.detector.seen_
+        return None if seen is None else seen.classes
 
     @torch.no_grad()
     def predict(self, images: Any, fpr: float = 0.05) -> Tensor:
@@ -55,7 +66,7 @@ class Guard(nn.Module):
         return torch.as_tensor(self.detector.predict(self._read(images)[1], fpr=fpr))
 
     def _read(self, images: Any) -> tuple[Tensor | None, Features]:
-        logits, features = self._extractor.read(images)
+        logits, features = self.extractor.read(images)
         own = next((t.device for t in (*self.detector.parameters(), *self.detector.buffers())), features.device)
         return logits, features if features.device == own else features.to(own)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import Argument, FormatError
 from ..files import PART, Format, write
+from ._seen import Seen
 
 __all__ = ["AGAIN", "FEATURES_FILE", "LEFTOVERS", "Column", "Manifest", "read_manifest", "write_manifest"]
 
@@ -53,6 +54,7 @@ class Manifest:
     head: list[Column] = field(default_factory=list)
     classes: int = 0  # rows of the head
     origin: str = ""  # what the samples are, where they are not the loader's own
+    seen: dict[str, Any] = field(default_factory=dict)  # see Seen
 
     def add_batch(self, size: int) -> None:
         self.count += size
@@ -95,6 +97,7 @@ def parse(data: dict[str, Any]) -> Manifest:
         head=[parse_column(item) for item in typed(data["head"], list, "head")],
         classes=size(data["classes"], "classes"),
         origin=typed(data.get("origin", ""), str, "origin"),
+        seen=Seen.read(typed(data.get("seen", {}), dict, "seen")).to_dict(),
     )
     if any(len(pair) != 2 for pair in manifest.batches) or sum(a * b for a, b in manifest.batches) != manifest.count:
         raise ValueError("the batches do not add up to the count")

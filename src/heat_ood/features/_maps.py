@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ._features import Layer
+from ._columns import Layer
 from ._pooling import pool
 from ._tracing import RESHAPES, Node
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -38,8 +38,19 @@ class Moments:
     maximum: Tensor
 
     @classmethod
-    def of(cls, batches: Iterable[tuple[Tensor, Tensor | None]], classes: int = 1) -> Moments:
-        """One pass over ``(z, labels)`` batches; labels None puts every sample in class 0."""
+    def of(
+        cls,
+        batches: Iterable[tuple[Tensor, Tensor | None]],
+        classes: int = 1,
+        number_of: Callable[[int], int] = int,
+    ) -> Moments:
+        """One pass over ``(z, labels)`` batches; labels None puts every sample in class 0.
+
+        Args:
+            batches: the samples.
+            classes: how many there are.
+            number_of: what errors call the sample at a position, as :meth:`Features.number_of` does.
+        """
         moments: Moments | None = None
         seen = 0
         for z, labels in batches:
@@ -47,7 +58,7 @@ class Moments:
                 continue
             z = z.double()
             labels = torch.zeros(len(z), dtype=torch.long, device=z.device) if labels is None else labels.to(z.device)
-            check(z, labels, classes, seen)
+            check(z, labels, classes, seen, number_of)
             seen += len(z)
             if moments is None:
                 moments = cls.zero(z.mean(0), classes)
@@ -127,14 +138,14 @@ class Moments:
         return (covariance + covariance.T) / 2
 
 
-def check(z: Tensor, labels: Tensor, classes: int, seen: int) -> None:
+def check(z: Tensor, labels: Tensor, classes: int, seen: int, number_of: Callable[[int], int]) -> None:
     """Non-finite features and labels out of range, with where and how many."""
     bad = ~torch.isfinite(z).all(1)
     if bad.any():
-        first = seen + int(bad.nonzero()[0])
+        first, start, end = (number_of(seen + i) for i in (int(bad.nonzero()[0]), 0, len(z) - 1))
         raise InputError(
             f"Features are not finite (NaN or infinite) in sample {first}, the first of {int(bad.sum()):,} such among "
-            f"samples {seen:,} to {seen + len(z) - 1:,}. "
+            f"samples {start:,} to {end:,}. "
             "Drop those samples, or extract again in float32 (half precision overflows above 65,504)."
         )
     low, high = int(labels.min()), int(labels.max())

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import HeatError, InputError, ModelError
 from ._batches import Inputs
-from ._features import Layer
+from ._columns import Layer
 from ._heads import Candidate, apply_head, find_head, linear_call, listing, outputs_of, reproduces
 from ._maps import Maps, collapse, find_maps
 from ._pooling import channel_of, pool
 from ._stages import Seen, find_stages
 from ._tracing import Call, Counter, Node, Recorder, tensors_of
 
-__all__ = ["FlowError", "Plan", "Reading", "frozen", "probe_stages", "record", "tap"]
+__all__ = ["FlowError", "Plan", "Reading", "called", "frozen", "probe_stages", "record", "tap"]
 
 Given = tuple[Tensor, Tensor | None]
 
@@ -76,6 +76,21 @@ def frozen(model: nn.Module, device: torch.device, autocast: torch.dtype | None)
         yield
 
 
+def called(model: nn.Module, inputs: Inputs) -> Any:
+    """What the model returns; what it raises is said in a line, with the shapes that it was given."""
+    try:
+        return model(*inputs.args, **inputs.kwargs)
+    except (HeatError, FlowError):
+        raise
+    except Exception as error:
+        line = next(iter(str(error).strip().splitlines()), "").removesuffix(".")
+        shapes = " and ".join(str(tuple(tensor.shape)) for tensor in inputs.tensors)
+        raise ModelError(
+            f"The model raised {type(error).__name__}{f': {line}' if line else ''}, on a batch of shape {shapes}. "
+            "Check that it takes such inputs: their size, their channels, their type."
+        ) from error
+
+
 def restore(modes: list[tuple[nn.Module, bool]]) -> None:
     for module, mode in modes:
         module.training = mode
@@ -124,7 +139,7 @@ def tap(model: nn.Module, inputs: Inputs, plan: Plan, half: bool, maps: dict[str
                 maps[name] = unpooled(next(tensors_of(output)), *plan.layers[name])
 
     with hooks(model, plan.layers, read), watcher:
-        output = model(*inputs.args, **inputs.kwargs)
+        output = called(model, inputs)
     outputs = outputs_of(output, n)
     lost = (
         (plan.site and watcher.linear is None)
@@ -208,7 +223,7 @@ def record(
             for handle in (head.register_forward_pre_hook(enter), head.register_forward_hook(leave)):
                 stack.callback(handle.remove)
         stack.enter_context(recorder)
-        output = model(*inputs.args, **inputs.kwargs)
+        output = called(model, inputs)
     if missing := [name for name in names if name not in layers]:
         raise InputError(
             f"The layer {missing[0]!r} took no part in this pass. Name modules that the model calls in evaluation mode."
@@ -272,7 +287,7 @@ def probe_stages(model: nn.Module, inputs: Inputs) -> tuple[str, ...]:
             seen[name] = Seen(shape.pop(node.channel), tuple(shape[1:]))
 
     with hooks(model, [name for name, _ in model.named_modules() if name], read), recorder:
-        model(*inputs.args, **inputs.kwargs)
+        called(model, inputs)
     return find_stages(model, seen)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ._features import Layer
+from ._columns import Layer
 
 __all__ = ["channel_of", "pool"]
 

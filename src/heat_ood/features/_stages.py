@@ -24,15 +24,20 @@ def find_stages(model: nn.Module, seen: Mapping[str, Seen]) -> tuple[str, ...]:
     """Names of the stages, given what each module with maps or tokens returned, in the order of execution.
 
     The stages are the children of the module whose blocks differ most in width and resolution. Where none
-    differ, as in a transformer, four evenly spaced blocks of the longest chain stand for them; a plain chain of
-    layers gives the last layer of each resolution.
+    differ, four evenly spaced blocks of the longest chain stand for them, the last included; in a transformer, whose
+    blocks are alike, all of them where there are fewer. A plain chain of layers gives the last layer of each
+    resolution.
     """
     families = [children for name, _ in model.named_modules() if (children := blocks_of(model, name, seen))]
+    chain = chain_of_tokens(model, families, seen)
+    families = [names for names in families if not names[0].startswith(tuple(f"{block}." for block in chain))]
     richest = max(families, key=lambda names: len({seen[n] for n in names}), default=[])
     longest = max(families, key=len, default=[])
     distinct = len({seen[n] for n in richest})
+    if distinct < 3 and chain:
+        return evenly(chain)
     if distinct < 3 and len(longest) >= 4:
-        return tuple(longest[round(len(longest) * i / 4) - 1] for i in (1, 2, 3, 4))
+        return evenly(longest)
     leaves = [n for n in seen if not list(model.get_submodule(n).children()) and max(seen[n].resolution) > 1]
     names = last_of_each(leaves, {n: seen[n].resolution for n in leaves})
     if distinct >= 3 or (distinct == 2 and len(names) < 3):
@@ -53,6 +58,24 @@ def blocks_of(model: nn.Module, name: str, seen: Mapping[str, Seen]) -> list[str
         prefix + child for child, module in model.get_submodule(name).named_children() if list(module.children())
     }
     return [n for n in seen if n in children]
+
+
+def chain_of_tokens(model: nn.Module, families: Sequence[Sequence[str]], seen: Mapping[str, Seen]) -> Sequence[str]:
+    """The longest sequence of blocks of one class that return tokens of one shape: the layers of a transformer."""
+
+    def alike(names: Sequence[str]) -> bool:
+        parent = model.get_submodule(names[0].rpartition(".")[0])
+        listed = isinstance(parent, nn.ModuleList) or (isinstance(parent, nn.Sequential) and len(names) > 1)
+        kinds = {(type(model.get_submodule(name)), seen[name]) for name in names}
+        return listed and len(kinds) == 1 and len(seen[names[0]].resolution) == 1
+
+    return max(filter(alike, families), key=len, default=[])
+
+
+def evenly(names: Sequence[str], count: int = 4) -> tuple[str, ...]:
+    """At most so many, evenly spaced, the last included."""
+    count = min(count, len(names))
+    return tuple(names[round(len(names) * i / count) - 1] for i in range(1, count + 1))
 
 
 def without_stem(model: nn.Module, names: Sequence[str]) -> Sequence[str]:

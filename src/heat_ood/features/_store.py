@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from ..errors import Argument, FormatError, InputError
-from ._features import Features, Head, Layer, column_name
+from ._columns import Head, Layer, column_name
+from ._features import Features
 from ._manifest import AGAIN, FEATURES_FILE, FILE_NAME, LEFTOVERS, Column, Manifest, read_manifest, write_manifest
+from ._seen import Seen
 
 __all__ = ["Writer", "open_store", "save"]
 
@@ -43,8 +45,15 @@ class Writer:
     """
 
     def __init__(
-        self, path: str | PathLike[str], fingerprint: str | None = None, *, overwrite: bool = False, origin: str = ""
+        self,
+        path: str | PathLike[str],
+        fingerprint: str | None = None,
+        *,
+        overwrite: bool = False,
+        origin: str = "",
+        seen: Seen | None = None,
     ) -> None:
+        known = {} if seen is None else seen.to_dict()
         self.folder = Path(path)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._files: dict[Column, BinaryIO] = {}
@@ -54,10 +63,13 @@ class Writer:
             self.manifest = read_manifest(self.folder)
             if not self.manifest.count and not self.manifest.finished:
                 self.manifest.fingerprint, self.manifest.origin = fingerprint, origin  # nothing yet that could be mixed
+                self.manifest.seen = known
             self._check_fingerprint(fingerprint)
             self._check_origin(origin)
+            if not self.manifest.finished:
+                self.manifest.seen = Seen.read({**known, **self.manifest.seen}).to_dict()
         else:
-            self.manifest = Manifest(fingerprint, origin=origin)
+            self.manifest = Manifest(fingerprint, origin=origin, seen=known)
             write_manifest(self.manifest, self.folder)
 
     def _check_fingerprint(self, fingerprint: str | None) -> None:
@@ -72,6 +84,14 @@ class Writer:
         if self.manifest.origin != origin:
             there, now = (text or "as the loader gives them" for text in (self.manifest.origin, origin))
             raise InputError(f"The features in {self.folder} are of other samples ({there}; now {now}). ", *ELSEWHERE)
+
+    def check_seen(self, seen: Seen) -> None:
+        """The samples must be those that the store was begun with, as far as it can be known, prepared alike."""
+        before = Seen.read(self.manifest.seen)
+        before.check(seen)
+        if None not in (before.samples, seen.samples) and before.samples != seen.samples:
+            where = f" ({before.source}; now {seen.source})" if before.source != seen.source else ""
+            raise InputError(f"The features in {self.folder} are of other samples{where}. ", *ELSEWHERE)
 
     def append(self, features: Features) -> None:
         """Write one batch; labels and columns must be the same in every batch."""
@@ -161,7 +181,7 @@ def save(features: Features, path: str | PathLike[str], rows: int = 8192) -> Non
         read_manifest(target)
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    with Writer(partial, features.fingerprint) as writer:
+    with Writer(partial, features.fingerprint, seen=features.seen) as writer:
         for start in range(0, max(len(features), 1), rows):
             writer.append(features[start : start + rows])
         writer.finish()
@@ -189,7 +209,14 @@ def open_store(path: str | PathLike[str]) -> Features:
     }
     first = {pooling: column for (layer, pooling), column in columns.items() if layer is None}
     try:
-        return Features(**first, layers=layers, head=Head(*head) if head else None, fingerprint=manifest.fingerprint)
+        known = Seen.read(manifest.seen) if manifest.seen else None
+        return Features(
+            **first,
+            layers=layers,
+            head=Head(*head) if head else None,
+            fingerprint=manifest.fingerprint,
+            seen=known,
+        )
     except InputError as error:
         raise FormatError(f"The files in {folder} do not fit together: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -11,12 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import Argument, InputError
+from ..errors import Argument, InputError, Notice
 from ..progress import sample_bar
 from ._batches import Batch, check_order, count_of, rest_of, unpack
+from ._columns import column_name
 from ._contrast import Distorted
-from ._features import Features, column_name
+from ._features import Features
 from ._manifest import FEATURES_FILE, LEFTOVERS, Manifest
+from ._seen import Seen
 from ._store import Numpy, Writer, open_store
 
 if TYPE_CHECKING:
@@ -44,16 +47,19 @@ def extract(
         raise InputError(f"Features cannot be stored as {dtype}. Choose torch.float32, torch.float16 or torch.float64.")
     total, origin = (loader.count, loader.origin) if isinstance(loader, Distorted) else (count_of(loader), "")
     fingerprint = extractor.compute_fingerprint()
+    seen = extractor.seen(loader)
     if path is None:
         with sample_bar(progress, description, total) as advance:
             parts = list(stream(extractor, (unpack(b, extractor.network) for b in loader), dtype, advance))
         if not parts:
             raise InputError("The loader yields no batches. Check its data set; a generator can be used only once.")
         check_labels(parts)
-        return Features.concatenate(parts)
+        whole = Features.concatenate(parts)
+        whole.seen = seen
+        return whole
 
     folder = Path(path)
-    with opened(folder, fingerprint, overwrite, origin) as writer:
+    with opened(folder, fingerprint, overwrite, origin, seen) as writer:
         check_dtype(writer.manifest, dtype, folder)
         if writer.manifest.finished:
             if total not in (None, writer.manifest.count):
@@ -63,7 +69,10 @@ def extract(
                     Argument("overwrite", True),
                     ".",
                 )
+            writer.check_seen(seen)
+            warnings.warn(Notice(f"The features in {folder} are there already, and are reused."), stacklevel=3)
             return open_store(folder)
+        writer.check_seen(seen)
         with sample_bar(progress, description, total, writer.manifest.count) as advance:
             batches = (unpack(b, extractor.network) for b in remaining(loader, writer, extractor))
             for features in stream(extractor, batches, dtype, lambda _: None):
@@ -75,7 +84,7 @@ def extract(
     return open_store(folder)
 
 
-def opened(folder: Path, fingerprint: str, overwrite: bool, origin: str) -> Writer:
+def opened(folder: Path, fingerprint: str, overwrite: bool, origin: str, seen: Seen) -> Writer:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. Pass a path for a folder.")
     strange = (
@@ -85,7 +94,7 @@ def opened(folder: Path, fingerprint: str, overwrite: bool, origin: str) -> Writ
     )
     if strange:
         raise InputError(f"{folder} exists and holds no features. Choose another path, so that nothing is lost.")
-    return Writer(folder, fingerprint, overwrite=overwrite, origin=origin)
+    return Writer(folder, fingerprint, overwrite=overwrite, origin=origin, seen=seen)
 
 
 def stream(extractor: Extractor, batches: Iterable[Batch], dtype: torch.dtype, advance: Advance) -> Iterator[Features]:

@@ -27,6 +27,8 @@ def check_fit(heat: HEAT, features: Features, contrast: Features | None) -> None
             )
     if contrast is not None:
         check_same_model(features.fingerprint, contrast.fingerprint)
+        if features.seen is not None:
+            features.seen.check(contrast.seen)
         if not len(contrast):
             raise InputError("contrast has no samples. Pass some, or leave it out.")
         if heat.residual is None:

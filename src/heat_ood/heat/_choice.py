@@ -41,6 +41,14 @@ AGAINST_CONTRAST = Residual(joint=True, lam=1.0, odds=20.0, contrast_share=1.0, 
 """One residual for the whole composition, which learns to tell the data from contrast samples. Its bound and its odds
 did best, on average over four pairs of a network and its classes, by distortions and classes unseen: docs/beyond.md."""
 
+LACKING = {
+    "no logits": "logits (pass them, or the head)",
+    "no std": "std (maps or tokens have it)",
+    "no earlier layers": "earlier layers (extract with layers='stages')",
+    "no contrast": "contrast (Extractor.contrast makes it)",
+}
+"""What features may lack, and how to say that HEAT does without it."""
+
 Residuals = Residual | Mapping[str, Residual | None] | None
 
 
@@ -52,7 +60,8 @@ class Choice:
         priors: their names.
         weights: one a prior; None weighs alike.
         residuals: how they are corrected: each alike, together (``joint``), or by name.
-        lacking: what the features lack of the whole default, in words.
+        lacking: what the features lack of the whole default, in the words of ``LACKING``, and sentences on what was
+            left out.
     """
 
     priors: tuple[str, ...]
@@ -67,13 +76,30 @@ class Choice:
         return replace(self, priors=tuple(self.priors[i] for i in kept), weights=weights, lacking=(*self.lacking, *why))
 
     def __str__(self) -> str:
-        if self.residuals is None or isinstance(self.residuals, Mapping):
-            single = [name for name, settings in (self.residuals or {}).items() if settings is not None]
-            how = f"{', '.join(single) or 'nothing'} corrected"
+        """What is used and what is not, in sentences.
+
+        Example:
+            >>> print(Choice(("energy", "gmm"), None, {"energy": Residual()}, ("no std", "no contrast")))
+            HEAT uses energy and gmm; a residual corrects energy. It does without std (maps or tokens have it) and
+            without contrast (Extractor.contrast makes it).
+        """
+        if isinstance(self.residuals, Mapping):
+            single = [name for name, settings in self.residuals.items() if settings is not None]
+            how = f"; a residual corrects {enumerated(single)}" if single else ""
+        elif self.residuals is None:
+            how = ""
         else:
-            how = "corrected as a whole" if self.residuals.joint else "each corrected"
-        missing = f"; there is {', '.join(self.lacking)}" if self.lacking else ""
-        return f"HEAT uses {', '.join(self.priors)}, {how}{missing}."
+            how = "; a residual corrects the whole" if self.residuals.joint else "; a residual corrects each"
+        without = [f"without {LACKING[lack]}" for lack in self.lacking if lack in LACKING]
+        sentences = [f"HEAT uses {enumerated(self.priors)}{how}"]
+        sentences += [f"It does {enumerated(without)}"] if without else []
+        sentences += [lack for lack in self.lacking if lack not in LACKING]
+        return " ".join(f"{sentence}." for sentence in sentences)
+
+
+def enumerated(words: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def default_choice(features: Features) -> Choice:
@@ -143,7 +169,14 @@ def supported(choice: Choice, fitting: Features, held: Features) -> Choice:
     """The default's choice without a relative energy that ID data does not support."""
     found = [name for name in choice.priors if name.startswith("relative") and len(choice.priors) > 1]
     dropped = [name for name in found if not holds(name, fitting, held)]
-    return choice.without(dropped, [f"no support for {name} among the classes" for name in dropped])
+    judged = fitting.labels is not None and folds_of(fitting) > 0
+    why = "it does not tell these classes from unseen ones" if judged else "too few labelled classes speak for it"
+    return choice.without(dropped, [f"{name} is left out: {why}" for name in dropped])
+
+
+def folds_of(fitting: Features) -> int:
+    """In how many groups the classes are left out; none where there are too few."""
+    return next((folds for folds in (5, 2) if (fitting.classes or 0) >= 2 * folds), 0)
 
 
 def holds(prior: str, fitting: Features, held: Features) -> bool:
@@ -152,7 +185,7 @@ def holds(prior: str, fitting: Features, held: Features) -> bool:
     The relative energy can point the wrong way, where the features were not trained on these classes (docs/beyond.md).
     Where there are no labels, or too few classes to leave some out, nothing speaks for it.
     """
-    folds = next((folds for folds in (5, 2) if (fitting.classes or 0) >= 2 * folds), 0)
+    folds = folds_of(fitting)
     if not folds or fitting.labels is None:
         return False
     some = torch.arange(len(fitting))[:: math.ceil(len(fitting) / ENOUGH)]

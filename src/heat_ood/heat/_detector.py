@@ -58,10 +58,11 @@ class HEAT(Energy):
     ``hybrids_`` the corrected energies.
 
     Example:
-        >>> z = torch.rand(400, 6, generator=torch.Generator().manual_seed(0))
-        >>> train = Features(avg=z, std=z.flip(1), labels=torch.arange(400) % 3, head=(torch.eye(3, 6), None))
-        >>> detector = HEAT(residual=Residual(epochs=1, hidden=16)).fit(train).calibrate(train)
-        >>> detector.predict(train, fpr=0.05).float().mean() <= 0.05
+        >>> z = torch.rand(600, 6, generator=torch.Generator().manual_seed(0))
+        >>> known = Features(avg=z, std=z.flip(1), labels=torch.arange(600) % 3, head=(torch.eye(3, 6), None))
+        >>> train, held_out, new = known[:300], known[300:500], known[500:]
+        >>> detector = HEAT(residual=Residual(epochs=1, hidden=16)).fit(train).calibrate(held_out)
+        >>> detector.predict(new, fpr=0.05).float().mean() <= 0.1
         tensor(True)
         >>> list(HEAT(priors=("gmm",), residual=None).fit(train).energies(train))
         ['prior/gmm', 'score']
@@ -248,7 +249,7 @@ class HEAT(Energy):
         batches = []
         for i, batch in enumerate(self.moved(features, batch_size)):
             batches.append(self.terms(batch))
-            self.checked(batches[-1]["score"], batch, i * batch_size)
+            self.checked(batches[-1]["score"], batch, features, i * batch_size)
         batches = batches or [self.terms(features)]
         return {name: torch.cat([batch[name].cpu() for batch in batches]) for name in batches[0]}
 

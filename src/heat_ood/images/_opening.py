@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from ._files import SUFFIXES, images_below, images_in, readable
+from ._files import SUFFIXES, defect_of, folders_in, images_below, images_in
 from ._sets import ArrayImages, FolderImages, ImageSet
 
 __all__ = ["open_images", "spread"]
@@ -22,12 +22,14 @@ def open_images(
     """The images of a folder, or of an ``.npz`` file with ``images`` and perhaps ``labels``.
 
     A folder of folders has a class a subfolder, numbered in the order of their names; a flat folder has no labels.
+    Folders without images, hidden ones and those that programs leave behind (``__MACOSX``, ``.ipynb_checkpoints``) are
+    no classes. Pictures of 16 bits are scaled to eight.
 
     Args:
         path: the folder or file.
         labels: False leaves them out.
         limit: take only so many, spread evenly over the set.
-        skip_unreadable: decode every image beforehand and leave out those that fail.
+        skip_unreadable: decode every image beforehand and leave out those that fail; ``skipped`` of the set names them.
     """
     root = Path(path)
     if limit is not None and limit < 1:
@@ -36,30 +38,35 @@ def open_images(
         raise InputError(f"There is no {root}. Pass a folder of images, or an .npz file that holds images.")
     if root.is_file():
         return open_npz(root, labels, limit)
+    if not root.is_dir():
+        raise InputError(f"{root} is neither a folder nor a file. Pass a folder of images, or an .npz file.")
     return open_folder(root, labels, limit, skip_unreadable)
 
 
 def open_folder(root: Path, labels: bool, limit: int | None, skip_unreadable: bool) -> ImageSet:
     flat = images_in(root)
-    folders = sorted(f for f in root.iterdir() if f.is_dir() and not f.name.startswith("."))
-    nested = [[f"{folder.name}/{name}" for name in images_below(folder)] for folder in folders]
-    if flat and any(nested):
+    nested = {folder.name: found for folder in folders_in(root) if (found := images_below(folder))}
+    if flat and nested:
         raise InputError(
-            f"{root} holds images beside folders of images ({flat[0]} beside {folders[0].name}/), so the classes are "
-            "not clear. Put every image in the folder of its class, or all in one flat folder."
+            f"{root} holds images beside folders of images ({flat[0]} beside {next(iter(nested))}/), so the classes "
+            "are not clear. Put every image in the folder of its class, or all in one flat folder."
         )
-    names = flat or [name for group in nested for name in group]
+    names = flat or [f"{folder}/{name}" for folder, group in nested.items() for name in group]
     if not names:
         raise InputError(f"There are no images in {root}. Images are files that end in {', '.join(SUFFIXES)}.")
-    classes = None if flat or not labels else [folder.name for folder in folders]
-    targets = np.repeat(np.arange(len(nested)), [len(group) for group in nested]) if classes is not None else None
+    classes = None if flat or not labels else list(nested)
+    targets = None if classes is None else np.repeat(np.arange(len(nested)), [len(g) for g in nested.values()])
 
-    rows = spread(len(names), limit)
+    rows, skipped = spread(len(names), limit), dict[str, str]()
     if skip_unreadable:
-        rows = [row for row in rows if readable(root / names[row])]
+        skipped = {names[row]: defect for row in rows if (defect := defect_of(root / names[row])) is not None}
+        rows = [row for row in rows if names[row] not in skipped]
         if not rows:
-            raise InputError(f"No image in {root} can be read. Check a file in an image viewer.")
-    return FolderImages(root, names, rows, None if targets is None else targets[list(rows)], classes)
+            name, why = next(iter(skipped.items()))
+            raise InputError(f"No image in {root} can be read ({name}: {why}). Check a file in an image viewer.")
+    images = FolderImages(root, names, rows, None if targets is None else targets[list(rows)], classes)
+    images.skipped = skipped
+    return images
 
 
 def open_npz(file: Path, labels: bool, limit: int | None) -> ImageSet:

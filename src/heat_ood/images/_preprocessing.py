@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..errors import Argument, InputError
+from ._depth import eight_bits
 
 __all__ = ["IMAGENET", "Preprocessing"]
 
@@ -58,6 +59,9 @@ class Preprocessing:
                 f"Cannot normalise by mean {self.mean} and std {self.std}. Pass three numbers each (or one each "
                 "for grey images), std above zero."
             )
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if not all(math.isfinite(v) and abs(v) <= 1 for v in values):
+                refuse_scale(name, values)
         if self.interpolation not in INTERPOLATIONS:
             raise InputError(
                 f"There is no interpolation {self.interpolation!r}. There are {', '.join(INTERPOLATIONS)}."
@@ -88,7 +92,7 @@ class Preprocessing:
         )
 
     def __call__(self, image: Image.Image) -> Tensor:
-        image = image.convert("RGB" if len(self.mean) == 3 else "L")
+        image = eight_bits(image).convert("RGB" if len(self.mean) == 3 else "L")
         if self.size is not None:
             image = self.resize(image, self.size)
         pixels = np.array(image, dtype=np.float32).reshape(image.height, image.width, -1) / 255
@@ -119,3 +123,18 @@ class Preprocessing:
     def to_dict(self) -> dict[str, Any]:
         """All settings by name."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+
+def refuse_scale(name: str, values: Sequence[float]) -> NoReturn:
+    """Say that pixels lie in [0, 1] and, where the numbers seem to be of pixels up to 255, what they are then."""
+    large = max(values, key=abs)
+    given = Argument(name, tuple(values))
+    cause = "mean and std are of pixels in [0, 1]"
+    if not 1 < large <= 255:
+        raise InputError(given, f" is out of range: {cause}.")
+    raise InputError(
+        given,
+        f" is out of range: {cause}. Did you mean {large:g}/255 = {large / 255:.2g}? Pass ",
+        Argument(name, tuple(round(v / 255, 4) for v in values)),
+        ".",
+    )

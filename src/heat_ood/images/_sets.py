@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ class ImageSet(Dataset[Any]):
         rows: which images of it, in order.
         targets: the label of each image, or None.
         classes: the names of the labels, or None.
+
+    ``skipped`` holds the images that were left out because they cannot be read, by name, with the reason.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class ImageSet(Dataset[Any]):
         self.root, self.rows, self.targets = root, rows, targets
         self.classes = None if classes is None else tuple(classes)
         self.preprocessing = Preprocessing()
+        self.skipped: Mapping[str, str] = {}
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Axis", "linear_axis", "log_axis", "share_axis", "signed_axis"]
+__all__ = ["Axis", "corner", "linear_axis", "log_axis", "part_axis", "share_axis", "signed_axis"]
 
 END = 0.1
 """What an infinite end takes of the axis."""
@@ -48,6 +48,13 @@ def steps(size: float) -> Iterable[float]:
 def share_axis(label: str) -> Axis:
     """From 0 to 100 percent."""
     return Axis(label, tuple((i / 4, str(25 * i)) for i in range(5)), lambda v: v)
+
+
+def part_axis(label: str, low: float, high: float) -> Axis:
+    """A part of the axis from 0 to 100 percent."""
+    count = 4 if low > 0.5 else 5
+    ticks = [low + (high - low) * i / count for i in range(count + 1)]
+    return Axis(label, tuple((t, f"{100 * t:.6g}") for t in ticks), lambda v: (v - low) / (high - low))
 
 
 def log_axis(label: str, values: Sequence[float], infinite: str = "∞", percent: bool = False) -> Axis:
@@ -92,3 +99,20 @@ def thinned(
         if all(abs(place(ticks[i][0]) - place(ticks[k][0])) >= CLOSEST for k in kept):
             kept.append(i)
     return tuple(ticks[i] for i in sorted(kept))
+
+
+def corner(rates: Sequence[float]) -> tuple[float, float]:
+    """How far a picture of ROC curves reaches to the right and down: all of it, or the corner where all curves lie.
+
+    Args:
+        rates: what each curve accepts of OOD where 95 % of ID is accepted.
+
+    Example:
+        >>> corner([0.01, 0.04]), corner([0.01, 0.4])
+        ((0.1, 0.8), (1.0, 0.0))
+    """
+    worst = max(rates, default=1.0)
+    if worst > 0.2:
+        return 1.0, 0.0
+    right = next(end for end in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if end >= 2 * worst)
+    return right, 0.8 if right <= 0.1 else 0.5

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
-from ._axes import Axis, linear_axis, share_axis
+from ._axes import Axis, corner, linear_axis, part_axis, share_axis
 from ._markup import Raw, el
 
 __all__ = ["STYLES", "Bar", "Line", "bars", "changes", "histogram", "lines", "reliability", "roc"]
@@ -56,13 +57,39 @@ class Bar:
 
 
 def roc(curves: Sequence[Line], title: str) -> Raw:
-    """ID accepted against OOD accepted; the marker of each line stands where 95 % of ID is accepted."""
+    """ID accepted against OOD accepted; the marker of each line stands where 95 % of ID is accepted.
+
+    Where all lines run into the upper left corner, it is drawn alone.
+    """
+    right, low = corner([a for line in curves for a, _ in line.marks])
     x, y = share_axis("OOD accepted, %"), share_axis("ID accepted, %")
+    if right < 1:
+        x = part_axis("OOD accepted, % · the upper left corner alone", 0, right)
+        y = part_axis("ID accepted, %", low, 1)
+        curves = [replace(line, points=clipped(line.points, right, low)) for line in curves]
     level = Y(y.place(0.95))
     guides = [el("line", x1=LEFT, x2=WIDTH - RIGHT, y1=level, y2=level, class_="guide")]
     guides.append(el("text", "95 % of ID", x=WIDTH - RIGHT, y=level + 14, class_="small", text_anchor="end"))
     described = "; ".join(f"{line.name}: {line.note}" for line in curves)
     return plot(x, y, curves, f"ROC curves, {title}. {described}", guides)
+
+
+def clipped(points: Sequence[tuple[float, float]], right: float, low: float) -> list[tuple[float, float]]:
+    """What lies left of ``right`` and above ``low`` of a line that never falls, cut at the borders.
+
+    Example:
+        >>> clipped([(0.0, 0.0), (0.2, 1.0), (1.0, 1.0)], 0.6, 0.5)
+        [(0.1, 0.5), (0.2, 1.0), (0.6, 1.0)]
+    """
+    inside: list[tuple[float, float]] = []
+    for (a, b), (c, d) in pairwise(points):
+        if d < low or a > right:
+            continue
+        first = (a, b) if b >= low else (a + (c - a) * (low - b) / (d - b), low)
+        last = (c, d) if c <= right else (right, b + (d - b) * (right - a) / (c - a))
+        if first[0] <= right and last[1] >= low:
+            inside += [point for point in (first, last) if not inside or point != inside[-1]]
+    return inside
 
 
 def reliability(curves: Sequence[Line], high: float, n: int | None) -> Raw:
@@ -98,23 +125,28 @@ def lines(series: Sequence[Line], x: Axis, ylabel: str, title: str) -> Raw:
 
 
 def histogram(
-    edges: Sequence[float], id_density: Sequence[float], ood_density: Sequence[float], title: str, described: str
+    edges: Sequence[float],
+    id_density: Sequence[float],
+    ood_density: Sequence[float],
+    threshold: float,
+    title: str,
+    described: str,
 ) -> Raw:
-    """The scores of ID (hatched) and of OOD (outlined)."""
-    height = 150
+    """The scores of ID (hatched) and of OOD (outlined), and the threshold that accepts 95 % of ID."""
+    height, ceiling = 166, 46
     top = max(*id_density, *ood_density, 1e-9)
     first, last = edges[0], edges[-1]
     floor = height - 30
+
+    def place(score: float) -> float:
+        return 10 + (WIDTH - 20) * (score - first) / (last - first)
 
     def outline(density: Sequence[float]) -> str:
         corners = [(edges[0], 0.0)]
         for i, value in enumerate(density):
             corners += [(edges[i], value), (edges[i + 1], value)]
         corners.append((edges[-1], 0.0))
-        return " ".join(
-            f"{10 + (WIDTH - 20) * (e - first) / (last - first):.1f},{floor - (floor - 30) * v / top:.1f}"
-            for e, v in corners
-        )
+        return " ".join(f"{place(e):.1f},{floor - (floor - ceiling) * v / top:.1f}" for e, v in corners)
 
     parts = [
         el("polygon", points=outline(id_density), class_="id"),
@@ -129,6 +161,11 @@ def histogram(
         el("text", edge(last), x=WIDTH - 10, y=height - 14, class_="small", text_anchor="end"),
         el("text", "score →", x=WIDTH / 2, y=height - 14, class_="small", text_anchor="middle"),
     ]
+    if first <= threshold <= last:
+        at = f"{place(threshold):.1f}"
+        left = threshold > (first + last) / 2
+        name = el("text", "95 % of ID", x=at, y=ceiling - 10, class_="small", text_anchor="end" if left else "start")
+        parts += [el("line", x1=at, x2=at, y1=ceiling - 6, y2=floor, class_="threshold"), name]
     return svg(height - 6, described, parts)
 
 

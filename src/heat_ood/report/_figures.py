@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -93,14 +94,19 @@ def changes(results: Results) -> Raw | None:
 def rocs(results: Results) -> Raw | None:
     if has_lines(results):
         return None
-    drawn = []
-    for name in results.found:
-        lines = [line for i, entry in enumerate(highlights(results)) if (line := roc_of(results, entry, name, i))]
+    shown, drawn = highlights(results), []
+    if len(shown) == 1:
+        found = [roc_of(results, shown[0], name, i) for i, name in enumerate(results.found)]
+        lines = [replace(one, name=name) for one, name in zip(found, results.found, strict=True) if one]
+        drawn += [figure("all OOD sets", charts.roc(lines, shown[0].name))] if lines else []
+    for name in results.found if len(shown) > 1 else ():
+        lines = [line for i, entry in enumerate(shown) if (line := roc_of(results, entry, name, i))]
         if lines:
             drawn.append(figure(name, charts.roc(lines, name)))
     if not drawn:
         return None
-    note = "Mean over seeds. A line's marker stands at its FPR95: what it accepts of OOD where 95 % of ID is accepted. "
+    note = "" if len(shown) == 1 else "Mean over seeds. "
+    note += "A line's marker stands at its FPR95: what it accepts of OOD where 95 % of ID is accepted. "
     return section("ROC curves", el("div", *drawn, class_="charts"), note=note + "The number is the AUROC.")
 
 
@@ -120,22 +126,30 @@ def roc_of(results: Results, entry: Entry, name: str, style: int) -> Line | None
 def histograms(results: Results) -> Raw | None:
     if has_lines(results):
         return None
-    panes = {}
-    for name in results.found:
-        drawn = []
-        for entry in highlights(results):
-            curve = entry.runs[0].curves.get(name)
-            if curve is not None:
-                auroc = percent(results.mean(entry, "auroc", (name,)).mean)
-                said = f"Histograms of the scores of {entry.name}: ID and {name}, AUROC {auroc} %"
-                chart = charts.histogram(curve.edges, curve.id_density, curve.ood_density, entry.name, said)
-                drawn.append(el("figure", chart))
-        if drawn:
-            panes[name] = el("div", *drawn, class_="charts")
-    if not panes:
+    shown = highlights(results)
+    charted = {name: [c for entry in shown if (c := histogram_of(results, entry, name))] for name in results.found}
+    charted = {name: drawn for name, drawn in charted.items() if drawn}
+    if not charted:
         return None
-    note = "First seed; the central 99 % of all scores. Scores of different methods have no common unit."
+    note = "The central 99 % of all scores. The upright line is the threshold that accepts 95 % of ID: OOD to its left "
+    note += "is accepted, and ID to its right called OOD."
+    if len(shown) == 1:
+        drawn = [figure(name, chart) for name, (chart,) in charted.items()]
+        return section("Scores", el("div", *drawn, class_="charts"), note=note)
+    note += " First seed. Scores of different methods have no common unit."
+    panes = {n: el("div", *(el("figure", c) for c in drawn), class_="charts") for n, drawn in charted.items()}
     return section("Scores", switch("OOD set", panes), note=note)
+
+
+def histogram_of(results: Results, entry: Entry, name: str) -> Raw | None:
+    curve = entry.runs[0].curves.get(name)
+    if curve is None:
+        return None
+    auroc = percent(results.mean(entry, "auroc", (name,)).mean)
+    said = f"Histograms of the scores of {entry.name}: ID and {name}, AUROC {auroc} %; the threshold that accepts 95 % "
+    said += f"of ID is {curve.accepting_95:.4g}"
+    densities = (curve.edges, curve.id_density, curve.ood_density)
+    return charts.histogram(*densities, curve.accepting_95, entry.name, said)
 
 
 def curves(results: Results) -> Raw | None:

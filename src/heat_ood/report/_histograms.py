@@ -15,22 +15,11 @@ from matplotlib.figure import Figure
 
 from ..errors import InputError
 from ..metrics import Scores, as_scores, auroc
+from ._style import ID_COLOUR, INK, LEGEND, dress, line_of, mark, plain
 
 __all__ = ["panels", "score_histograms"]
 
 XLABEL = "score (higher = more OOD)"
-ID_COLOUR, INK = "#8a9bb0", "#333333"
-# Okabe and Ito's colours, which colour-blind readers tell apart, and six styles: 42 pairs before one repeats.
-COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-STYLES: tuple[Any, ...] = (
-    "-",
-    (0, (5, 1.5)),
-    (0, (1, 1)),
-    (0, (6, 1.5, 1, 1.5)),
-    (0, (3, 1, 1, 1, 1, 1)),
-    (0, (10, 2)),
-)
-LEGEND: dict[str, Any] = {"fontsize": 9.5, "frameon": False, "labelcolor": INK, "handlelength": 3, "borderaxespad": 0}
 # Limits of what a set may do to the axes, so that the others stay readable; the legend says what was cut.
 FAR = 4  # widths of the ID scores to either side
 TALL = 4  # times the median peak
@@ -67,22 +56,48 @@ def score_histograms(
 
 
 def panels(
-    columns: Mapping[str, tuple[Scores, Mapping[str, Scores]]], path: str | PathLike[str], *, xlabel: str = XLABEL
+    columns: Mapping[str, tuple[Scores, Mapping[str, Scores]]],
+    path: str | PathLike[str],
+    *,
+    thresholds: Mapping[str, float] | None = None,
+    xlabel: str = XLABEL,
 ) -> Path:
-    """Draw several methods side by side: ``{title: (id_scores, {name: ood_scores})}``.
+    """Draw several methods side by side: ``{title: (id_scores, {name: ood_scores})}``, with one legend for all.
 
-    A set has the same colour and line in every panel; each panel has its own axes, as scores have no common unit.
+    A set has the same colour and line in every panel; each panel has its own axes, as scores have no common unit, and
+    the threshold that ``thresholds`` has for its title.
     """
     if not columns:
         raise InputError("There is no panel to draw. Pass a mapping from titles to (id_scores, ood_scores).")
     names = tuple(dict.fromkeys(name for _, sets in columns.values() for name in sets))
-    figure = Figure(figsize=(4.2 * len(columns), 3.6 + 0.2 * (1 + len(names))), layout="constrained", facecolor="white")
+    figure = Figure(
+        figsize=(4.2 * len(columns), 3.6 + 0.2 * (1 + len(names)) / len(columns)),
+        layout="constrained",
+        facecolor="white",
+    )
     row = figure.subplots(1, len(columns), squeeze=False)[0]
+    lines: dict[str | None, Any] = {}
+    said: dict[str | None, dict[str, str]] = {}
     for axes, (title, (id_scores, ood_scores)) in zip(row, columns.items(), strict=True):
-        draw(axes, id_scores, ood_scores, names, None, title, xlabel, True)
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.17), **LEGEND)
+        draw(axes, id_scores, ood_scores, names, (thresholds or {}).get(title), title, xlabel, True)
+        for name, line, label in zip((None, *ood_scores), *axes.get_legend_handles_labels(), strict=True):
+            lines.setdefault(name, line)
+            said.setdefault(name, {})[title] = label.removeprefix(f"{shown(name)}, ")
+    labels = [f"{shown(name)}, {together(parts)}" for name, parts in said.items()]
+    figure.legend(list(lines.values()), labels, loc="outside lower left", ncols=len(columns), **LEGEND)
     row[0].set_ylabel("density", fontsize=11, color=INK)
     return write(figure, path)
+
+
+def shown(name: str | None) -> str:
+    return "ID" if name is None else plain(name)
+
+
+def together(parts: Mapping[str, str]) -> str:
+    """What a legend says of a set in several panels: once, where it is the same in all."""
+    if len(set(parts.values())) == 1:
+        return next(iter(parts.values()))
+    return "; ".join(f"{plain(title)}: {text}" for title, text in parts.items())
 
 
 def draw(
@@ -115,33 +130,13 @@ def draw(
         label = (
             plain(name) + (f", AUROC {100 * auroc(s, t):.1f}" if show_auroc else "") + cut(t, height, low, high, top)
         )
-        line = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i % len(STYLES)], "linewidth": 1.8}
-        axes.stairs(np.where(height > 0, height, np.nan), edges, label=label, **line)
+        axes.stairs(np.where(height > 0, height, np.nan), edges, label=label, **line_of(i))
 
     axes.set_xlim(low, high)
     axes.set_ylim(0, 1.05 * top)
     if threshold is not None:
-        axes.axvline(threshold, color=INK, linewidth=1.2)
-        right = threshold < (low + high) / 2
-        axes.annotate(
-            f"threshold {threshold:.4g}",
-            (threshold, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(4 if right else -4, 0),
-            textcoords="offset points",
-            ha="left" if right else "right",
-            va="bottom",
-            fontsize=10,
-            color=INK,
-        )
-
-    if title:
-        axes.set_title(plain(title), fontsize=13, color=INK, loc="left", pad=18 if threshold is not None else 8)
-    axes.set_xlabel(plain(xlabel), fontsize=11, color=INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#999999")
-    axes.tick_params(labelsize=10, colors=INK)
-    axes.set_facecolor("white")
+        mark(axes, threshold, f"threshold {threshold:.4g}")
+    dress(axes, xlabel, title=title, room=threshold is not None)
 
 
 def limits(s: Floats, sets: list[Floats], threshold: float | None) -> tuple[float, float]:
@@ -178,11 +173,6 @@ def cut(x: Floats, height: Floats, low: float, high: float, top: float) -> str:
     }
     text = ", ".join(note for note, applies in notes.items() if applies)
     return f" ({text})" if text else ""
-
-
-def plain(text: str) -> str:
-    """Text that matplotlib shows as it is: no formula, and no label hidden by an underscore."""
-    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
 
 
 def write(figure: Figure, path: str | PathLike[str]) -> Path:

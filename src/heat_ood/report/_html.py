@@ -14,6 +14,7 @@ from ..files import write
 from ..results import FULL_NAMES, SHOWN, Entry, Results, better, champion, percent
 from ._blocks import box, has_lines
 from ._figures import figures
+from ._headline import FPR95, headline
 from ._markup import Raw, el
 from ._sections import details, gallery, losses_of, tables
 from ._words import count, summary
@@ -74,9 +75,10 @@ def content(results: Results) -> list[Any]:
     words = [el("p", text, class_="lead" if i == 0 else None) for i, text in enumerate(summary(results))]
     parts = [tables(results), figures(results)]
     return [
-        el("section", *words, losses_of(results), aria_label="Summary", class_="summary"),
-        gallery(results),
+        el("section", headline(results), *words, losses_of(results), aria_label="Summary", class_="summary"),
+        *([] if results.experiment == "evaluation" else [gallery(results)]),
         *(parts[::-1] if has_lines(results) else parts),
+        *([gallery(results)] if results.experiment == "evaluation" else []),
         details(results),
     ]
 
@@ -138,7 +140,7 @@ def side_by_side(several: Sequence[Results], names: Sequence[str]) -> Raw | None
         rows.append(el("tr", el("th", method, scope="row"), *cells, class_="heat" if method == "HEAT" else None))
     top = el("thead", el("tr", el("th", "method", scope="col"), *heads))
     table = el("table", top, el("tbody", *rows), class_="sortable")
-    note = "The average over each run's OOD sets, mean over seeds; bold is the best of a column. FPR95 is fpr_at_95_id."
+    note = "The average over each run's OOD sets, mean over seeds; bold is the best of a column. " + FPR95
     return el("section", el("h3", "Side by side"), el("p", note, class_="soft"), box(table, "averages of all runs"))
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..evaluation import HEADERS
+from ..evaluation import HEADERS, Row
 from ..results import (
     FULL_NAMES,
     SHOWN,
@@ -31,6 +31,10 @@ from ._words import lost
 
 __all__ = ["details", "gallery", "losses_of", "tables"]
 
+BOTH = (
+    "fpr_at_95_id, the paper's FPR95, is the share of OOD accepted when 95 % of ID is; fpr_at_95_ood, OpenOOD v1.5's, "
+    "is the share of ID rejected when 95 % of OOD is caught."
+)
 ORDER = ("fpr_at_95_id", "auroc", "fpr_at_95_ood", "aupr_in", "aupr_out")
 
 
@@ -41,15 +45,44 @@ def tables(results: Results) -> Raw | None:
     """A sortable table for each metric."""
     if not results.entries:
         return None
+    if results.experiment == "evaluation":
+        return by_set(results)
     panes = {HEADERS[metric]: box(metric_table(results, metric), FULL_NAMES[metric]) for metric in ORDER}
     note = (
         "Percent, mean over seeds ± their standard deviation; the interval is the bootstrap's, over test samples. "
-        "Bold: the best measured number of a column; underlined: the second. Click a heading to sort. fpr_at_95_id, "
-        "the paper's FPR95, is the share of OOD accepted when 95 % of ID is; fpr_at_95_ood, OpenOOD v1.5's, is the "
-        "share of ID rejected when 95 % of OOD is caught."
-    )
+        "Bold: the best measured number of a column; underlined: the second. Click a heading to sort. "
+    ) + BOTH
     kinds = "All points" if has_lines(results) else "All methods"
     return section(kinds if results.measured else "The paper's numbers", switch("metric", panes), note=note)
+
+
+def by_set(results: Results) -> Raw:
+    """All metrics of one method: a row for each set, and their average."""
+    run = results.measured[0].runs[0].evaluation
+    heads = [
+        el("th", HEADERS[m], scope="col", data_first="ascending" if better(m) < 0 else "descending") for m in ORDER
+    ]
+    top = el("thead", el("tr", el("th", "OOD set", scope="col"), el("th", "samples", scope="col"), *heads))
+    bodies = [
+        el("tbody", *(el("tr", el("th", row.name, scope="row"), *set_cells(row), class_=name) for row in rows))
+        for name, rows in ((None, run.rows), ("heat", (run.average,)))
+    ]
+    note = (
+        f"Percent; below each number is its {100 * run.level:g} % bootstrap interval. "
+        if run.resamples
+        else "Percent. "
+    )
+    table = el("table", top, *bodies, class_="sortable")
+    return section("All OOD sets", box(table, "all metrics by OOD set"), note=note + BOTH)
+
+
+def set_cells(row: Row) -> list[Raw]:
+    cells = [el("td", f"{row.n_ood:,}", data_sort=row.n_ood)]
+    for metric in ORDER:
+        ends = row.intervals.get(metric)
+        small = el("small", f"{percent(ends[0])} to {percent(ends[1])}", class_="below") if ends else None
+        cells.append(el("td", percent(getattr(row, metric)), small, data_sort=getattr(row, metric)))
+    return cells
 
 
 def losses_of(results: Results) -> Raw | None:
@@ -145,6 +178,8 @@ def gallery(results: Results) -> Raw | None:
     """Pictures that HEAT catches, then those that it misses."""
     if not results.pictures:
         return None
+    if results.experiment == "evaluation":
+        return wrong(results)
     kinds = {"Caught by HEAT": True, "Missed by HEAT": False}
     parts = []
     for title, caught in kinds.items():
@@ -153,6 +188,27 @@ def gallery(results: Results) -> Raw | None:
             parts += [el("h4", title), el("div", *map(card, chosen), class_="gallery")]
     note = "OOD images; a method catches one that scores above the threshold which accepts 95 % of ID."
     return section("Hits and misses", *parts, note=note)
+
+
+def wrong(results: Results) -> Raw:
+    """Of each set the images that are judged most wrongly: of ID the most unusual, of OOD the least."""
+    method = results.measured[0].name
+    parts = []
+    for name in dict.fromkeys(picture.set for picture in results.pictures):
+        title = f"{name}: least unusual OOD images" if name in results.sets else f"{name}: most unusual ID images"
+        cards = [scored(picture, method) for picture in results.pictures if picture.set == name]
+        parts += [el("h4", title), el("div", *cards, class_="gallery")]
+    note = (
+        "The most unusual first for ID, the least unusual first for OOD, each with its score; “accepted” and “called "
+    )
+    return section("Images to look at", *parts, note=note + "OOD” are at the threshold that accepts 95 % of ID.")
+
+
+def scored(picture: Picture, method: str) -> Raw:
+    verdict = "called OOD" if method in picture.caught_by else "accepted"
+    said = f"{picture.scores.get(method, math.nan):.4g}, {verdict}"
+    image = el("img", src=picture.image, alt=f"an image of {picture.set}")
+    return el("figure", image, el("figcaption", el("b", picture.file or picture.set), el("div", said)))
 
 
 def card(picture: Picture) -> Raw:

@@ -51,12 +51,17 @@ def summary(results: Results) -> list[str]:
         "low-data": curve,
         "cost": cost,
         "qualitative": qualitative,
+        "evaluation": evaluated,
     }
     findings = by_experiment.get(results.experiment, ranking)(results)
     return [what_was_run(results), *findings, *gaps(results)]
 
 
 def what_was_run(results: Results) -> str:
+    if results.experiment == "evaluation":
+        run = results.measured[0].runs[0].evaluation
+        sets = f"{count(len(results.found), 'OOD set')} ({listed(results.found)})"
+        return f"{results.measured[0].name}: {run.average.n_id:,} ID samples of {results.id} against {sets}."
     parts = []
     if results.measured:
         kind = "rows" if any(e.x is not None for e in results.measured) else "methods"
@@ -158,6 +163,20 @@ def paper(results: Results, heat: Entry | None) -> list[str]:
 
 
 # Other experiments
+
+
+def evaluated(results: Results) -> list[str]:
+    """One detector: what its average means, and the sets that it finds easiest and hardest."""
+    run = results.measured[0].runs[0].evaluation
+    low, high = run.average.intervals.get(AUROC, (math.nan, math.nan))
+    between = "" if math.isnan(low) else f" (between {percent(low)} and {percent(high)}, by the bootstrap)"
+    text = f"Its average AUROC is {percent(run.average.auroc)} %{between}. At the threshold that accepts 95 % of ID, "
+    sentences = [text + f"{percent(run.average.fpr_at_95_id)} % of OOD are accepted: that is the FPR95."]
+    if len(run) > 1:
+        ranked = sorted(run, key=lambda row: row.fpr_at_95_id)
+        easy, hard = (f"{row.name} ({percent(row.fpr_at_95_id)} %)" for row in (ranked[0], ranked[-1]))
+        sentences.append(f"By FPR95 the easiest set is {easy}, and the hardest {hard}.")
+    return sentences
 
 
 def corrections(results: Results) -> list[tuple[str, Entry, Entry]]:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..energies import Energy, GaussianMixture, Prior, mixture_of, product_of
+from ..energies import CHUNK, Energy, GaussianMixture, Prior, mixture_of, product_of
 from ..errors import InputError, NotFittedError
 from ..features import Features, Space
 from ..progress import Report
@@ -151,6 +151,7 @@ class Hybrid(Energy):
         self, contrast: Features, coordinates: Coordinates, generator: torch.Generator
     ) -> tuple[Callable[[int], Tensor], Callable[[int], Tensor]]:
         """Draws of the contrast samples to train with, and of a tenth that only watches, if there are enough."""
+        check_contrast(contrast, coordinates.mixture.space)
         count = len(contrast)
         aside = count // 10
         order = torch.randperm(count, generator=torch.Generator().manual_seed(self.seed))
@@ -249,6 +250,20 @@ def layered_mixture(
     known = {tuple(m.columns): m for m in reversed(fitted) if m.clusters is None and len(m.nu) == classes}
     parts = [known.get(tuple(group)) or mixture_of(features, Space(tuple(group))) for group in layers.values()]
     return mixture_of(features, everything) if any(p.clusters is not None for p in parts) else product_of(parts)
+
+
+def check_contrast(contrast: Features, space: Space) -> None:
+    """Refuse contrast that is not finite, before it spoils a training."""
+    missing, start = set(space.columns) - contrast.available, 0
+    for batch in () if missing else contrast.only(space.columns).batches(CHUNK):
+        bad = ~torch.isfinite(space(batch)).all(1)
+        if bad.any():
+            first = contrast.number_of(start + int(bad.nonzero()[0]))
+            raise InputError(
+                f"The contrast is not finite (NaN or infinite) in its sample {first}. Drop such samples from contrast, "
+                "or extract it again in float32."
+            )
+        start += len(batch)
 
 
 def gatherer(features: Features, coordinates: Coordinates) -> Callable[[Tensor], Tensor]:

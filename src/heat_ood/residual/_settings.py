@@ -50,7 +50,8 @@ class Residual:
             chains ended (persistent).
         widen: proposals are drawn with this many times the prior's spread, log-uniform between the two.
         contrast_share: share of the negatives taken from ``contrast``, where ``fit`` is given some.
-        epochs: passes over the training samples; None makes four, and more where that would be under 600 steps.
+        epochs: passes over the training samples; None makes four, and more where that would be under 600 steps, which
+            are 600 passes where all samples fit into one batch, however few they are.
         batch: samples of each kind in a training step.
         lr: Adam's learning rate.
         anneal: let the learning rate fall to zero along a half cosine.
@@ -120,8 +121,13 @@ class Residual:
             )
 
     def passes(self, n: int) -> int:
-        """How often training goes over ``n`` samples."""
-        return max(PASSES, math.ceil(STEPS * self.batch / n)) if self.epochs is None else self.epochs
+        """How often training goes over ``n`` samples: a pass takes a step at least, so more than 600 are never needed.
+
+        Example:
+            >>> [Residual().passes(n) for n in (3, 256, 1000, 50_000)]
+            [600, 600, 154, 4]
+        """
+        return max(PASSES, math.ceil(STEPS * self.batch / max(n, self.batch))) if self.epochs is None else self.epochs
 
     @property
     def bound(self) -> float:

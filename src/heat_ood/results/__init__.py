@@ -1,6 +1,6 @@
 """What an experiment found: results, the tables made of them, and what they say."""
 
-from ._curves import Curve
+from ..evaluation import Curve, Picture
 from ._findings import FULL_NAMES as FULL_NAMES
 from ._findings import SHOWN as SHOWN
 from ._findings import Column as Column
@@ -13,8 +13,9 @@ from ._findings import losses as losses
 from ._findings import percent as percent
 from ._findings import plain_composition as plain_composition
 from ._findings import points as points
-from ._results import Cost, Entry, Mean, Missing, Picture, Results, Run
+from ._results import Cost, Entry, Mean, Missing, Results, Run
 from ._results import better as better
+from ._results import read_results as read_results
 from ._tables import Value as Value
 from ._tables import cell as cell
 from ._tables import grid as grid

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,17 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import FormatError, InputError
-from ..evaluation import AVERAGE, Evaluation
+from ..evaluation import AVERAGE, EVALUATION, Curve, Evaluation, Picture, layout
 from ..files import Format, plain, restored, write
 from ..metrics import METRICS
-from ._curves import Curve
-from ._layout import layout
 
 __all__ = ["KINDS", "Cost", "Curve", "Entry", "Mean", "Missing", "Picture", "Results", "Run", "better"]
 
-FORMAT = Format("heat-ood/results", 1)
-FOREIGN = "Pass a file that heat-ood benchmark wrote."
+FORMAT = Format("heat-ood/results", 2)
+FOREIGN = "Pass a file that heat-ood benchmark, or heat-ood evaluate --save, wrote."
 AGAIN = "Run the benchmark again, or restore the file."
+NAMES = {"method": "the detector", "id": "the ID set", "backbone": "its network"}
+"""What an evaluation says of itself, and what it is called where it does not."""
 KINDS = ("baseline", "prior", "corrected", "composition", "heat", "paper")
 
 
@@ -40,7 +41,7 @@ class Run:
         fit_seconds: what the fit took.
         score_seconds: what a sample's score took, features given.
         alarms: from nominal false-alarm rates, as text, to those measured on the ID test set after calibration.
-        curves: by OOD set.
+        curves: by OOD set; those of the evaluation, which are then kept here alone.
     """
 
     seed: int
@@ -49,6 +50,11 @@ class Run:
     score_seconds: float | None = None
     alarms: Mapping[str, float] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.evaluation.curves:
+            object.__setattr__(self, "curves", self.curves or self.evaluation.curves)
+            object.__setattr__(self, "evaluation", replace(self.evaluation, curves={}))
 
 
 @dataclass(frozen=True)
@@ -87,21 +93,6 @@ class Missing:
     name: str
     get: str
     put: str
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An OOD image as a ``data:image/…;base64,`` address, and which methods judged it OOD."""
-
-    set: str
-    image: str
-    caught_by: tuple[str, ...] = ()
-    missed_by: tuple[str, ...] = ()
-    scores: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.image.startswith("data:image/"):
-            raise InputError(f"A picture of {self.set!r} is not a data:image/… address. Embed the image itself.")
 
 
 @dataclass(frozen=True)
@@ -161,6 +152,20 @@ class Results:
             strangers = [n for run in entry.runs for n in (*run.evaluation.names, *run.curves) if n not in known]
             if strangers:
                 raise InputError(f"{entry.name!r} was evaluated on {strangers[0]!r}, which is in no group. Add it.")
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> Results:
+        """One evaluation as results of one row, for its report."""
+        if not len(evaluation):
+            raise InputError("The evaluation has no OOD set, so there is nothing to report. Evaluate on one at least.")
+        about = dict(evaluation.about)
+        method, id, backbone = (str(about.pop(key, name)) for key, name in NAMES.items())
+        if right := about.pop("accuracy", None):
+            about["model"] = {"accuracy": right}
+        run = Run(evaluation.seed, replace(evaluation, about={}, pictures=()))
+        row = Entry(method, "heat" if method == "HEAT" else "baseline", (run,))
+        title, groups = f"{method} on {id}", {"ood": evaluation.names}
+        return cls(id, title, id, backbone, groups, "evaluation", (row,), about=about, pictures=evaluation.pictures)
 
     # What was measured
 
@@ -260,3 +265,18 @@ def over_sets(evaluation: Evaluation, metric: str, sets: Sequence[str], average:
         return float(getattr(evaluation.average, metric))
     values = {row.name: getattr(row, metric) for row in evaluation}
     return float(np.mean([values.get(name, np.nan) for name in sets])) if sets else float("nan")
+
+
+def read_results(path: Path) -> Results:
+    """What a benchmark or an evaluation wrote, by what the file says it is."""
+    text = path.read_bytes()
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        content = None
+    if isinstance(content, dict) and content.get("format") == EVALUATION:
+        try:
+            return Results.of(Evaluation.from_dict(content))
+        except (FormatError, InputError) as error:
+            raise FormatError(f"{path} cannot be read: {error}") from error
+    return Results._read(text, path)

@@ -6,5 +6,6 @@ from ._bounds import compare_bounds
 from ._compare import Comparison, Verdict, compare
 from ._rules import RULES as RULES
 from ._rules import Rule as Rule
+from ._rules import family_weights as family_weights
 
 __all__ = ["Comparison", "Verdict", "compare", "compare_bounds"]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..energies import Task, create_prior, distortion_tasks, left_out_tasks
 from ..errors import Argument, InputError
 from ..features import Features
+from ..files import frame
 from ..heat import HEAT, check_fit, default_choice, names_of
 from ..metrics import summary
 from ._rules import RULES, Rule
 
 __all__ = ["Comparison", "Verdict", "compare"]
+
+
+VERDICT = ("fpr_at_95_id", "auroc")
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,20 @@ class Comparison:
         for name, row in self.rows.items():
             lines.append([name, *(str(row[t]) for t in tasks), f"{100 * mean[name]:.2f}", f"{100 * worst[name]:.2f}"])
         return lines
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame: a row for each rule, two columns for each task; fractions. It takes pandas."""
+        return frame(
+            [
+                {
+                    "rule": name,
+                    **{f"{task} {metric}": getattr(v, metric) for task, v in row.items() for metric in VERDICT},
+                    "mean_auroc": self.mean[name],
+                }
+                for name, row in self.rows.items()
+            ],
+            "rule",
+        )
 
     def __str__(self) -> str:
         widths = [max(map(len, column)) for column in zip(*self.table, strict=True)]

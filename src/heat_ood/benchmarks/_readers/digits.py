@@ -1,4 +1,4 @@
-"""The demo's digits, photo patches and noise as images."""
+"""The demo's digits, letters, pairs of digits and photo patches as images."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def open_set(spec: SetSpec, root: str | PathLike[str], *, labels: bool = True, l
     Example:
         >>> images = open_set(SetSpec("digits", "digits", "test"), "data", limit=5)
         >>> len(images), images.classes
-        (5, ('0', '1', '2', '3', '4', '5', '6'))
+        (5, ('0', '1', '2', '3', '4', '5', '6', '7', '8', '9'))
     """
     limits = [n for n in (spec.limit, limit) if n is not None]
     return OPEN[spec.reader](spec, Path(root), labels, min(limits, default=None))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .._options import Json
 from .._output import emit, note, show, table
 from .._registry import command, defaults_of
+
+if TYPE_CHECKING:
+    from ...selection import Comparison
 
 __all__ = ["compare"]
 
@@ -59,14 +64,59 @@ def compare(
         found = compare_bounds(train, against, **given, progress=True)
     else:
         found = compare_rules(train, against, **given)
+    applied, given_to_fit = applicable(found, bounds)
+    line = ["heat-ood", "fit", str(features), "--out", "detector", *given_to_fit]
+    if against is None:
+        line += ["--no-residual"]
+    elif "--no-residual" not in line:
+        line += ["--contrast", str(contrast)]
+    command_line = shlex.join(line if seed is None else [*line, "--seed", str(seed)])
     if json:
         rows = {
             n: {t: {"fpr_at_95_id": v.fpr_at_95_id, "auroc": v.auroc} for t, v in r.items()}
             for n, r in found.rows.items()
         }
         numbers = {"mean_auroc": found.mean, "behind_the_best": found.worst, "best": found.best}
-        emit({"priors": found.priors, "rows": rows, **numbers})
+        emit({"priors": found.priors, "rows": rows, **numbers, "applied": applied, "command": command_line})
         return
     header, *body = found.table
     show(table(header, body, f"{', '.join(found.priors)}, by ID data alone"))
     note(f"best on average: {found.best}")
+    if applied != found.best:
+        note(f"fit has no option for it; best of those that it has: {applied}")
+    show(f"next: {command_line}")
+
+
+def applicable(found: Comparison, bounds: bool) -> tuple[str, list[str]]:
+    """The best row that fit has options for, and these options."""
+    ranked = sorted(found.rows, key=found.mean.__getitem__, reverse=True)
+    options = ((row, of_bound(row) if bounds else of_rule(row, found.priors)) for row in ranked)
+    return next((row, given) for row, given in options if given is not None)
+
+
+def of_bound(row: str) -> list[str]:
+    """The options of a residual: a bound b is 1 / (2 lam)."""
+    bound, _, odds = row.removeprefix("bound ").partition(", odds ")
+    return ["--lam", f"{1 / (2 * float(bound)):g}", "--odds", odds] if float(bound) else ["--no-residual"]
+
+
+def of_rule(row: str, priors: Sequence[str]) -> list[str] | None:
+    """The options of a composition; None where fit has none for it."""
+    from ...selection import family_weights
+
+    betas = {"equal weights": [], "maximum": ["--beta", "inf"], "β = 1": ["--beta", "1"], "β = -1": ["--beta", "-1"]}
+    weights = dict.fromkeys(priors, 1.0)
+    if row.endswith(" alone"):
+        weights = {row.removesuffix(" alone"): 1.0}
+    elif row.startswith("by family "):
+        shares = map(float, row.removeprefix("by family ").split(":"))
+        families = dict(zip(("energy", "relative", "densities"), shares, strict=True))
+        weights = dict(zip(priors, family_weights(priors, families).tolist(), strict=True))
+    elif row not in betas:
+        return None
+    used = {name: weight for name, weight in weights.items() if weight}
+    if not used:
+        return None
+    given = [part for name in used for part in ("--prior", name)] + betas.get(row, [])
+    alike = len(set(used.values())) == 1
+    return given if alike else [*given, "--set", "weights=" + ",".join(f"{weight:.6g}" for weight in used.values())]

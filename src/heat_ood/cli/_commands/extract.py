@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .._accuracy import accuracy_on
 from .._model_options import ModelOptions, with_model_options
 from .._options import Json, Out, Overwrite
 from .._registry import command
@@ -41,7 +42,7 @@ def extract(
 
       heat-ood extract --model timm:resnet34 --pretrained --images train/ --out features/train
     """
-    _, result = store(
+    features, result = store(
         model_options,
         images,
         out,
@@ -50,7 +51,12 @@ def extract(
         overwrite=overwrite,
         limit=limit,
     )
-    tell(result, json, classes=few(result["classes"]))
+    right = accuracy_on(features, "these images", " If they are no ID images, leave out their labels with --no-labels.")
+    result |= {} if right is None else right._asdict()
+    shown = {} if right is None else {"accuracy": str(right)}
+    if result.get("skipped"):
+        shown["skipped"] = f"{len(result['skipped']):,}; their names are in {out}.json"
+    tell(result, json, classes=few(result["classes"]), **shown)
 
 
 def few(names: list[str] | None) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._accuracy import accuracy_on
 from .._model_options import ModelOptions, layer_names, with_model_options
 from .._options import Json, Members
 from .._output import emit, facts, show, training_table
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit"]
 
-OWN = {"priors": "--prior", "beta": "--beta", "seed": "--seed", "residual": "--no-residual, --lam or --epochs"}
+OWN = {"priors": "--prior", "beta": "--beta", "seed": "--seed", "residual": "--no-residual, --lam, --odds or --epochs"}
 """Settings of HEAT that have an option of their own."""
 
 
@@ -76,6 +77,9 @@ def fit(
     beta: Annotated[float | None, typer.Option(help="Of the composition: 0 mean, inf maximum, -inf minimum.")] = None,
     no_residual: Annotated[bool, typer.Option("--no-residual", help="Compose the priors uncorrected.")] = False,
     lam: Annotated[float | None, typer.Option(help="A residual moves a score by at most 1 / 2 lam.")] = None,
+    odds: Annotated[
+        float | None, typer.Option(help="How many times as likely a sample is to be real as to be a negative.")
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="Passes over the samples for each residual; by default as many as it takes.")
     ] = None,
@@ -98,10 +102,11 @@ def fit(
 
       heat-ood fit train/ --out gram --method gram --model timm:resnet34 --pretrained --set powers=5
     """
-    from ...energies import DETECTOR_FILE
+    from ...energies import DETECTOR_FILE, ours
     from ...errors import InputError
 
-    options: dict[str, Any] = {"prior": prior, "paper": paper, "beta": beta, "lam": lam, "epochs": epochs, "seed": seed}
+    options: dict[str, Any] = {"prior": prior, "paper": paper, "beta": beta, "lam": lam, "odds": odds}
+    options |= {"epochs": epochs, "seed": seed}
     device = (
         model_options.device if method == "heat" or model_options.model is None else None
     )  # else it is the model's alone
@@ -112,9 +117,9 @@ def fit(
         settings.setdefault("layers", layer_names(model_options.layers))
     detector = make(method, given, settings)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        if not (out / DETECTOR_FILE).is_file():
+        if not (out / DETECTOR_FILE).is_file() and not (out.is_dir() and ours(out)):
             raise InputError(f"{out} exists and holds no detector. Name another folder, so that nothing is lost.")
-        if not overwrite:
+        if not overwrite and (out / DETECTOR_FILE).is_file():
             raise InputError(f"There is a detector in {out}. Name another folder, or pass --overwrite to replace it.")
 
     with Source(model_options, detector, member, labels=True) as source:
@@ -123,17 +128,19 @@ def fit(
         if method == "heat":
             negatives = None if contrast is None else source.open(contrast).data
             extra = {"contrast": negatives, "checkpoint": checkpoint, "device": device}
+        right = accuracy_on(train.data, "these ID samples")
         started = time.perf_counter()
         detector.fit(train.data, **extra)
-    seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started
     detector.save(out)
 
-    result = {
+    result: dict[str, Any] = {
         "detector": str(out),
         "method": method,
         "samples": train.size,
         "seconds": round(seconds, 3),
         "reads": detector.reads,
+        **({} if right is None else right._asdict()),
     }
     outcomes, log = getattr(detector, "outcomes", {}), getattr(detector, "log", {})
     if json:
@@ -147,10 +154,12 @@ def fit(
             }
         )
         return
+    result.pop("confidence", None)
     show(
         facts(
             {
                 **result,
+                **({} if right is None else {"accuracy": right}),
                 "reads": ", ".join(detector.reads),
                 "seconds": f"{seconds:.1f}",
                 "fingerprint": detector.fingerprint,
@@ -224,7 +233,7 @@ def make(method: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> 
     changes = {**settings, **{name: given[name] for name in ("beta", "seed") if name in given}}
     if "prior" in given:
         changes["priors"] = tuple(given["prior"])
-    trained = {name: given[name] for name in ("lam", "epochs") if name in given}
+    trained = {name: given[name] for name in ("lam", "odds", "epochs") if name in given}
     if "no_residual" in given and trained:
         raise typer.BadParameter(
             f"there is no residual for --{' and --'.join(trained)} to change.", param_hint="--no-residual"

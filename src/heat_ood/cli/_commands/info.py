@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -16,10 +18,10 @@ __all__ = ["info"]
 
 @command(order=90)
 def info(
-    path: Annotated[Path, typer.Argument(help="A detector, or stored features.")],
+    path: Annotated[Path, typer.Argument(help="A guard, a detector, or stored features.")],
     json: Json = False,
 ) -> None:
-    """Say what a folder holds: a detector (checked whole) or stored features.
+    """Say what a folder holds: a guard or a detector (checked whole), or stored features, and what they saw.
 
     [dim]Example:[/dim]
 
@@ -28,37 +30,71 @@ def info(
     from ...energies import DETECTOR_FILE
     from ...errors import InputError
     from ...features import FEATURES_FILE
+    from ...guarding import GUARD_FILE
 
-    if (path / DETECTOR_FILE).exists():
+    if (path / GUARD_FILE).exists():
+        about_guard(path, json)
+    elif (path / DETECTOR_FILE).exists():
         about_detector(path, json)
     elif (path / FEATURES_FILE).exists():
         about_features(path, json)
     else:
         what = "There is no such folder" if not path.exists() else f"It has neither {DETECTOR_FILE} nor {FEATURES_FILE}"
         raise InputError(
-            f"{path} is neither a detector nor stored features. {what}; pass what heat-ood fit or extract wrote."
+            f"{path} is neither a guard, nor a detector, nor stored features. {what}; pass what heat-ood protect, fit "
+            "or extract wrote."
         )
 
 
-def about_detector(path: Path, json: bool) -> None:
+def about_guard(path: Path, json: bool) -> None:
+    """Of its model what the folder says: it is not made, so no code of it runs."""
+    from ...guarding import DETECTOR, WEIGHTS, read_record
+
+    record = read_record(path)
+    layers = ["stages"] if record.stages else list(record.layers)
+    about = {
+        "guard": str(path),
+        "model": record.model,
+        "model_weights": str(path / WEIGHTS) if record.weights else None,
+        "layers": layers,
+        "head": "none" if record.headless else record.head,
+    }
+    about_detector(path / DETECTOR, json, about)
+
+
+def shown_seen(seen: Mapping[str, Any]) -> dict[str, str]:
+    """What was seen, in words."""
+    shown = {name: str(value) for name, value in seen.items() if name != "samples"}
+    if "preprocessing" in seen:
+        shown["preprocessing"] = ", ".join(f"{name} {value}" for name, value in seen["preprocessing"].items())
+    if "classes" in seen:
+        shown["classes"] = f"{len(seen['classes'])}: {', '.join(seen['classes'])}"
+    return {f"seen: {name}": value for name, value in shown.items()}
+
+
+def about_detector(path: Path, json: bool, about: Mapping[str, Any] = MappingProxyType({})) -> None:
     from ...energies import Energy
 
     energy = Energy.load(path)
+    seen = {} if energy.seen_ is None else energy.seen_.to_dict()
     known = energy.calibration
     calibration = None if known is None else {"samples": len(known.scores), "per_class": known.per_class}
     outcomes, log = getattr(energy, "outcomes", {}), getattr(energy, "log", {})
-    result: dict[str, Any] = {"detector": str(path), "method": energy.name, "reads": energy.reads}
+    result: dict[str, Any] = {**about, "detector": str(path), "method": energy.name, "reads": energy.reads}
     result |= {"priors": getattr(energy, "priors_", ()), "settings": energy.settings, "calibration": calibration}
     result |= {"fingerprint": energy.fingerprint, "bytes": sum(f.stat().st_size for f in path.iterdir() if f.is_file())}
     if json:
-        emit({**result, "outcomes": outcomes, "log": log})
+        emit({**result, "seen": seen, "outcomes": outcomes, "log": log})
         return
     shown = {**result, "reads": ", ".join(energy.reads), "priors": ", ".join(result["priors"]) or "none"}
     shown["settings"] = "\n".join(f"{name} = {value!r}" for name, value in energy.settings.items())
     shown["calibration"] = "none: no p-values yet"
     if calibration is not None:
         shown["calibration"] = f"{calibration['samples']:,} samples{', per predicted class' * calibration['per_class']}"
-    show(facts({**shown, "bytes": f"{result['bytes']:,}"}))
+    if about:
+        shown["layers"] = ", ".join([*about["layers"], "the last"])
+        shown = {name: value for name, value in shown.items() if value is not None}
+    show(facts({**shown, "bytes": f"{result['bytes']:,}", **shown_seen(seen)}))
     if outcomes:
         show(training_table(outcomes, log))
 
@@ -82,13 +118,16 @@ def about_features(path: Path, json: bool) -> None:
     result |= {key: sidecar.get(key) for key in ("model", "images", "preprocessing")} | {
         "class_names": sidecar.get("classes")
     }
+    if sidecar.get("skipped"):
+        result["skipped"] = list(sidecar["skipped"])
+    seen = manifest.seen
     if json:
-        emit(result)
+        emit({**result, "seen": seen})
         return
     shown = {name: value for name, value in result.items() if value is not None}
     if sidecar:
         shown["preprocessing"] = ", ".join(f"{name} {value}" for name, value in sidecar["preprocessing"].items())
     shown["columns"] = ", ".join(f"{name} ({c['width']} × {c['dtype']})" for name, c in columns.items())
-    show(facts(shown))
+    show(facts(shown | shown_seen({name: value for name, value in seen.items() if result.get(name) is None})))
     if not manifest.finished:
         show("not finished: run the extraction again with the same arguments, and it goes on")

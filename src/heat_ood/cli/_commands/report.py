@@ -17,7 +17,10 @@ __all__ = ["report"]
 @command(order=120)
 def report(
     results: Annotated[
-        list[Path], typer.Argument(help="Files that heat-ood benchmark wrote (results.json), or their folders.")
+        list[Path],
+        typer.Argument(
+            help="What heat-ood benchmark (results.json, or its folder) and heat-ood evaluate --save wrote (.json)."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     json: Json = False,
@@ -27,13 +30,15 @@ def report(
     [dim]Example:[/dim]
 
       heat-ood report results/cifar10/main results/cifar100/main --out report.html
+
+      heat-ood report evaluation.json
     """
     from ...report import lost, summary, write_report
-    from ...results import Results
+    from ...results import read_results
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise typer.BadParameter(f"{out.name} should end in .html.", param_hint="--out")
-    found = [Results.load(path / "results.json" if path.is_dir() else path) for path in results]
+    found = [read_results(path / "results.json" if path.is_dir() else path) for path in results]
     write_report(found, out)
     words = [[text for text in (*summary(r), lost(r)) if text] for r in found]
     if json:

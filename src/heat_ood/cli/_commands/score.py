@@ -32,7 +32,9 @@ def library() -> dict[str, Any]:
 def score(
     model_options: ModelOptions,
     detector: Detector,
-    features: Annotated[Path, typer.Argument(help="Stored features, or images with --model.")],
+    features: Annotated[
+        Path, typer.Argument(help="Stored features, or images: a folder, an .npz file or an image file.")
+    ],
     fpr: Annotated[float | None, typer.Option(help="The false-alarm rate of the decision.")] = None,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write all samples to this file.")] = None,
     limit_rows: Annotated[

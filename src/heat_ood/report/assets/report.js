@@ -36,6 +36,16 @@
     });
   }
 
+  for (const box of document.querySelectorAll(".box")) {
+    const mark = () => {
+      const left = box.scrollWidth - box.clientWidth;
+      box.classList.toggle("wide", left > 1);
+      box.classList.toggle("end", left > 1 && box.scrollLeft >= left - 1);
+    };
+    box.addEventListener("scroll", mark, { passive: true });
+    new ResizeObserver(mark).observe(box);
+  }
+
   addEventListener("beforeprint", () => {
     for (const part of document.querySelectorAll("details")) part.open = true;
   });

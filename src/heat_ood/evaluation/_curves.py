@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InputError
-from ..metrics import Scores, as_scores
+from ..metrics import Scores, as_scores, at_least_95
 
 __all__ = ["Curve"]
 
@@ -26,6 +26,7 @@ class Curve:
         edges: of the bins of the histograms, over the central range of all scores.
         id_density: the share of ID samples in each bin; what lies outside is in none.
         ood_density: of OOD samples.
+        threshold: the smallest score that accepts at least 95 % of ID; None in files of 0.1.
     """
 
     id_accepted: tuple[float, ...]
@@ -33,6 +34,7 @@ class Curve:
     edges: tuple[float, ...]
     id_density: tuple[float, ...]
     ood_density: tuple[float, ...]
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         bins = len(self.edges) - 1
@@ -64,4 +66,13 @@ class Curve:
         densities = (np.histogram(x, edges)[0] / len(x) for x in (s, t))
         shares = (tuple(np.round(x, 5).tolist()) for x in (id_accepted, ood_accepted, *densities))
         first, second, third, fourth = shares
-        return cls(first, second, tuple(float(f"{edge:.7g}") for edge in edges), third, fourth)
+        threshold = float(f"{s[at_least_95(len(s)) - 1]:.7g}")
+        return cls(first, second, tuple(float(f"{edge:.7g}") for edge in edges), third, fourth, threshold)
+
+    @property
+    def accepting_95(self) -> float:
+        """The threshold; where it was not kept, read off the histogram: 5 % of ID lie to its right."""
+        if self.threshold is not None:
+            return self.threshold
+        beyond = np.cumsum(self.id_density[::-1])[::-1]
+        return float(np.interp(-0.05, -np.append(beyond, 0.0), self.edges))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .errors import InputError
+from ..errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
