@@ -1,17 +1,18 @@
 """Methods by name: each registers itself in its own file; no list of them stands anywhere.
 
-What registers to the right of a room need not be known to it: :func:`expect` says what else there is to import, and
-:func:`complete` does it when somebody first asks for a name.
+What registers to the right of a room need not be known to it: the front door of the package knows all rooms, and
+:func:`complete` has it import them when somebody first asks for a name.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from .errors import InputError
 
-__all__ = ["CLASSES", "METHODS", "Method", "complete", "expect", "register", "storable"]
+__all__ = ["CLASSES", "METHODS", "Method", "complete", "register", "storable"]
 
 _T = TypeVar("_T")
 
@@ -28,7 +29,6 @@ METHODS: dict[str, Method] = {}
 """What can be made by name."""
 CLASSES: dict[str, type[Any]] = {}
 """What may stand in a saved file, by the name that it has there."""
-_expected: list[Callable[[], object]] = []
 
 
 def register(name: str, summary: str, **settings: Any) -> Callable[[type[_T]], type[_T]]:
@@ -89,12 +89,8 @@ def _identity(cls: type[Any]) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def expect(load: Callable[[], object]) -> None:
-    """Say what to import before a name is looked up."""
-    _expected.append(load)
-
-
 def complete() -> None:
     """See to it that all methods are registered, whatever has been imported so far."""
-    while _expected:
-        _expected.pop()()
+    load = getattr(sys.modules.get(__package__ or ""), "_load_methods", None)
+    if load is not None:
+        load()
