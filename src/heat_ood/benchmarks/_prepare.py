@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from ..energies import predicted
 from ..errors import Argument, InputError
 from ..features import Extractor, Features
+from ..features import accuracy_of as right_and_sure
 from ..heat import PRESETS
 from ..images import ImageSet, Preprocessing
 from ..results import Missing
@@ -230,6 +230,5 @@ def digest_of(images: ImageSet, extractor: Extractor) -> str:
 
 def accuracy_of(test: Features) -> dict[str, float]:
     """The share of ID test samples that the model classifies correctly, where both are known."""
-    if test.labels is None or "logits" not in test.available:
-        return {}
-    return {"accuracy": float((predicted(test) == test.labels).double().mean())}
+    found = right_and_sure(test)
+    return {} if found is None else {"accuracy": found[0]}
