@@ -27,7 +27,7 @@ from .energies import Energy, create
 from .errors import InputError
 from .evaluation import Evaluation, compare, evaluate_scores
 from .features import CONTRAST, Extractor, Features
-from .files import PART, write
+from .files import is_part, write
 from .heat import HEAT
 from .report import panels
 
@@ -206,7 +206,7 @@ def _environment() -> str:
 
 
 def _prepare(folder: Path) -> Path:
-    if folder.exists() and not (folder.is_dir() and all(f.name.removesuffix(PART) in _FILES for f in folder.iterdir())):
+    if folder.exists() and not (folder.is_dir() and all(f.name in _FILES or is_part(f.name) for f in folder.iterdir())):
         raise InputError(f"{folder} holds other things than a demo. Name another folder, so that nothing is lost.")
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..errors import FormatError, InputError, NotFittedError
 from ..features import Seen
-from ..files import PART, Format, write
+from ..files import Format, is_part, write
 from ..registry import CLASSES, complete
 from ._base import Energy
 from ._calibration import Calibration
@@ -201,8 +201,7 @@ def ours(folder: Path) -> bool:
     names = [file.name for file in folder.iterdir()]
     if DETECTOR_FILE in names:
         return FORMAT.name.encode() in (folder / DETECTOR_FILE).read_bytes()
-    whole = {name.removesuffix(PART) for name in names}
-    return all(name == DETECTOR_FILE or TENSORS.fullmatch(name) for name in whole)
+    return all(TENSORS.fullmatch(name) or is_part(name) for name in names)
 
 
 def digest_of(manifest: Mapping[str, Any]) -> str:

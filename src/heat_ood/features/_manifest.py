@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Argument, FormatError
-from ..files import PART, Format, write
+from ..files import Format, write
 from ._seen import Seen
 
-__all__ = ["AGAIN", "FEATURES_FILE", "LEFTOVERS", "Column", "Manifest", "read_manifest", "write_manifest"]
+__all__ = ["AGAIN", "FEATURES_FILE", "Column", "Manifest", "read_manifest", "write_manifest"]
 
 FORMAT = Format("heat-ood features", 1)
 FEATURES_FILE = "manifest.json"
-LEFTOVERS = (f"{FEATURES_FILE}{PART}", f"{FEATURES_FILE}.tmp")
-"""What a kill can leave of a manifest, in this version and in 0.1."""
 FOREIGN = "Pass a folder that Extractor.extract or Features.save wrote."
 AGAIN = ("Extract the features again, with ", Argument("overwrite", True), ".")
 """What to do about features that are damaged."""

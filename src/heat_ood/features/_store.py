@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ..errors import Argument, FormatError, InputError
+from ..files import is_part, sweep
 from ._columns import Head, Layer, column_name
 from ._features import Features
-from ._manifest import AGAIN, FEATURES_FILE, FILE_NAME, LEFTOVERS, Column, Manifest, read_manifest, write_manifest
+from ._manifest import AGAIN, FEATURES_FILE, FILE_NAME, Column, Manifest, read_manifest, write_manifest
 from ._seen import Seen
 
 __all__ = ["Writer", "open_store", "save"]
@@ -250,7 +251,7 @@ def locate(folder: Path, column: Column) -> Path:
 
 def clear(folder: Path) -> None:
     """Remove a store's files, once its manifest says that it is empty; a folder with anything else is an error."""
-    files = [f for f in folder.iterdir() if f.name not in (FEATURES_FILE, *LEFTOVERS)]
+    files = [f for f in folder.iterdir() if f.name != FEATURES_FILE and not is_part(f.name, FEATURES_FILE)]
     if files and not (folder / FEATURES_FILE).is_file():
         raise InputError(f"{folder} exists and holds no features. Choose another path, so that nothing is lost.")
     if foreign := sorted(f.name for f in files if not FILE_NAME.fullmatch(f.name)):
@@ -268,8 +269,7 @@ def clear(folder: Path) -> None:
 
 def tidy(folder: Path) -> None:
     """Remove what a kill left of a manifest."""
-    for name in LEFTOVERS:
-        (folder / name).unlink(missing_ok=True)
+    sweep(folder / FEATURES_FILE)
 
 
 def header(column: Column, count: int) -> bytes:

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from ..errors import Argument, InputError, Notice
+from ..files import is_part
 from ..progress import sample_bar
 from ._batches import Batch, check_order, count_of, rest_of, unpack
 from ._columns import column_name
 from ._contrast import Distorted
 from ._features import Features
-from ._manifest import FEATURES_FILE, LEFTOVERS, Manifest
+from ._manifest import FEATURES_FILE, Manifest
 from ._seen import Seen
 from ._store import Numpy, Writer, open_store
 
@@ -90,7 +91,7 @@ def opened(folder: Path, fingerprint: str, overwrite: bool, origin: str, seen: S
     strange = (
         folder.is_dir()
         and not (folder / FEATURES_FILE).exists()
-        and any(f.name not in LEFTOVERS for f in folder.iterdir())
+        and any(not is_part(f.name, FEATURES_FILE) for f in folder.iterdir())
     )
     if strange:
         raise InputError(f"{folder} exists and holds no features. Choose another path, so that nothing is lost.")
