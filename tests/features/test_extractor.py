@@ -250,6 +250,17 @@ def test_one_pass_a_batch() -> None:
     assert len(passes) == 3
 
 
+def test_a_pass_is_read_directly_once_that_is_seen_to_give_the_same() -> None:
+    """The first batch goes through twice: what modules tell must be what every call tells, to the last bit."""
+    body = (nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    model, passes = nn.Sequential(*body), list[int]()
+    model.register_forward_hook(lambda *_: passes.append(1))
+    extractor = Extractor(model, layers=("0",))
+    for n in (4, 2, 1):
+        assert len(extractor(images(n))) == n
+    assert len(passes) == 3 + 1
+
+
 def test_a_flow_that_changes_is_followed() -> None:
     class Caching(Net):
         cache: Tensor | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from os import PathLike
 from typing import Any, ClassVar, Self, overload
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, NotFittedError
-from ..features import Array, Features, Seen, check_same_model
+from ..features import Array, Features, Seen, check_same_model, precision
 from ._calibration import Calibration
 from ._marks import NO_MARKS, known_share, marks_of
 
@@ -161,10 +162,11 @@ class Energy(nn.Module, ABC):
     def scan(self, features: Features | Array, function: Callable[[Features], Tensor], batch_size: int) -> Tensor:
         """``function`` of each batch, one after the other, checked and joined."""
         features = self.accept(features)
-        parts = [
-            self.checked(function(batch), batch, features, i * batch_size)
-            for i, batch in enumerate(self.moved(features, batch_size))
-        ]
+        with precision(self.device):
+            parts = [
+                self.checked(function(batch), batch, features, i * batch_size)
+                for i, batch in enumerate(self.moved(features, batch_size))
+            ]
         return torch.cat(parts) if parts else torch.empty(0)
 
     def accept(self, features: Features | Array) -> Features:
@@ -204,9 +206,14 @@ class Energy(nn.Module, ABC):
         named = [f"layers={{{', '.join(f'{layer!r}: (avg, std)' for layer in layers)}}}"] if layers else []
         return f"Pass Features({', '.join(plain + named)})."
 
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return next((t.device for t in chain(self.buffers(), self.parameters())), torch.device("cpu"))
+
     def moved(self, features: Features, batch_size: int) -> Iterator[Features]:
         """Batches on the energy's own device."""
-        device = next((t.device for t in self.state_dict().values()), torch.device("cpu"))
+        device = self.device
         for batch in features.only(self.reads).batches(batch_size):
             yield batch if device.type == "cpu" else batch.to(device)
 

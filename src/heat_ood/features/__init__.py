@@ -13,6 +13,8 @@ from ._contrast import has_images as has_images
 from ._distortions import CONTRAST as CONTRAST
 from ._distortions import KINDS
 from ._distortions import check_kinds as check_kinds
+from ._double import frozen as frozen
+from ._double import precision as precision
 from ._extractor import Extractor
 from ._features import Features
 from ._guard import Guard, Guarded
@@ -21,7 +23,6 @@ from ._manifest import FEATURES_FILE as FEATURES_FILE
 from ._manifest import read_manifest as read_manifest
 from ._moments import Moments
 from ._passes import called as called
-from ._passes import frozen as frozen
 from ._quantiles import quantile as quantile
 from ._seen import Seen
 from ._spaces import Space

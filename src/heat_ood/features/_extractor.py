@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,10 +15,14 @@ from ._batches import Inputs, unpack
 from ._columns import Array, Head, as_head
 from ._contrast import Distorted
 from ._distortions import CONTRAST
+from ._double import Stage, precision
 from ._features import Features
 from ._heads import listing
-from ._passes import FlowError, Plan, Reading, frozen, probe_stages, record, tap
+from ._plan import Plan, Reading
+from ._recording import probe_stages, record
 from ._seen import Seen, seen_of
+from ._tracker import Tracker
+from ._weights import Weights, digest_of
 
 if TYPE_CHECKING:
     from ._guard import Guard
@@ -76,8 +78,7 @@ class Extractor:
         self.name, self.weights = name, weights
         self._names: tuple[str, ...] | None = None if layers == "stages" else self._checked(layers)
         self._head = self._resolved(head)
-        self._plan: Plan | None = None
-        self._fingerprint: tuple[Any, str] = ((), "")
+        self._tracker = Tracker()
 
     @property
     def network(self) -> nn.Module:
@@ -137,7 +138,7 @@ class Extractor:
         batch = unpack(images, self.network)
         reading = self.forward(batch.inputs)
         head = None if reading.head is None else as_head(reading.head)
-        return reading.logits, Features.unchecked(reading.columns, batch.labels, head, self.fingerprint)
+        return reading.logits, Features.unchecked(reading.columns, batch.labels, head, reading.fingerprint)
 
     def maps(self, images: Any) -> tuple[Tensor | None, dict[str, Tensor]]:
         """The model's logits and, unpooled, the layers of one batch, (n, channels, positions), on the model's device.
@@ -155,33 +156,29 @@ class Extractor:
         return reading.logits, found
 
     def forward(self, inputs: Inputs, maps: dict[str, Tensor] | None = None) -> Reading:
-        """One pass through the frozen model; the first one also finds where the features flow."""
-        device, half = self._device(), self._half()
-        inputs = inputs.to(device)
-        with frozen(self.network, device, self.autocast):
-            if self._names is None:
-                self._names = self._checked(probe_stages(self.network, inputs))
-            for plan in (self._plan, None):
-                try:
-                    if plan is not None:
-                        return tap(self.network, inputs, plan, half, maps)
-                    self._plan, reading = record(self.network, inputs, self._names, self._head, half)
-                    if reading is not None and maps is None:
-                        return reading
-                    return tap(self.network, inputs, self._plan, half, maps)
-                except FlowError:
-                    self._plan = None
-        raise InputError(
-            "The model takes another way at every call, so its features cannot be followed. Switch off what is "
-            "random in its forward."
-        )
+        """One pass through the frozen model; the first one also finds where the features flow.
+
+        Any number of threads may do so at once: what a pass reads belongs to the call.
+        """
+        weights = self._tracker.weights_of(self.network)
+        device = self._device(weights)
+        with torch.no_grad(), precision(device, self.autocast):
+            reading = self._tracker.read(self, weights, inputs.to(device), device, maps)
+        reading.fingerprint = self._fingerprint_of(weights)
+        return reading
+
+    def recorded(self, stage: Stage, inputs: Inputs, half: bool) -> tuple[Plan, Reading | None]:
+        """Where the features flow, by a pass that looks at every call."""
+        if self._names is None:
+            self._names = self._checked(probe_stages(stage, inputs))
+        return record(stage, inputs, self._names, self._head, half)
 
     def features_of(self, reading: Reading, labels: Tensor | None = None) -> Features:
         """A reading as features, with the head and the model's fingerprint."""
         head = None if reading.head is None else copy_of_head(reading.head)
         # Logits that follow from the head are not kept twice.
         logits = None if head is not None else reading.logits
-        return Features(reading.avg, reading.std, logits, labels, head, reading.layers, self.fingerprint)
+        return Features(reading.avg, reading.std, logits, labels, head, reading.layers, reading.fingerprint)
 
     def seen(self, loader: Iterable[Any]) -> Seen:
         """What is known of the samples of a loader before they are read, and of the model."""
@@ -192,8 +189,8 @@ class Extractor:
         found = replace(found, layers=layers or None, head=head)
         return replace(found, classes=None) if isinstance(loader, Distorted) else found
 
-    def _device(self) -> torch.device:
-        own = next((t.device for t in (*self.network.parameters(), *self.network.buffers())), None)
+    def _device(self, weights: Weights | None = None) -> torch.device:
+        own = (weights or self._tracker.weights_of(self.network)).device
         if self.device is None:
             return own or torch.device("cpu")
         asked = torch.device(self.device)
@@ -203,23 +200,23 @@ class Extractor:
             )
         return asked
 
-    def _half(self) -> bool:
-        return self.autocast is not None or any(
-            p.dtype in (torch.float16, torch.bfloat16) for p in self.network.parameters()
-        )
-
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the model's class, its parameters and buffers, and the layers chosen."""
-        return self._fingerprint[1] if self._fingerprint[0] == self._versions() else self.compute_fingerprint()
+        """SHA-256 of the model's class, its parameters and buffers, and the layers chosen.
 
-    def _versions(self) -> tuple[tuple[str, int, int], ...]:
-        state = (*self.network.named_parameters(), *self.network.named_buffers())
-        return tuple((name, id(t), 0 if t.is_inference() else t._version) for name, t in state)
+        It is made anew when a change is noticed: any that torch counts, and most of those made through ``.data`` or
+        NumPy (some numbers of each tensor are looked at once a second); :meth:`compute_fingerprint` reads all.
+        """
+        return self._fingerprint_of(self._tracker.weights_of(self.network))
+
+    def _fingerprint_of(self, weights: Weights) -> str:
+        return weights.fingerprint() or self._computed(weights)
 
     def compute_fingerprint(self) -> str:
         """The fingerprint from the bytes of the model as they are now, not as they were when it was last asked for."""
-        digest = hashlib.sha256()
+        return self._computed(self._tracker.weights_of(self.network))
+
+    def _computed(self, weights: Weights) -> str:
         names = {id(module): name for name, module in self.network.named_modules()}
         head = (
             names[id(self._head)]
@@ -228,18 +225,9 @@ class Extractor:
             if isinstance(self._head, tuple)
             else self._head
         )
-        digest.update(
-            repr(
-                (type(self.network).__qualname__, self.layers if isinstance(self.layers, str) else self._names, head)
-            ).encode()
-        )
-        given = dict(zip(("W", "b"), self._head, strict=True)) if isinstance(self._head, tuple) else {}
-        for name, tensor in [*self.network.named_parameters(), *self.network.named_buffers(), *given.items()]:
-            if tensor is not None:
-                digest.update(repr((name, tuple(tensor.shape), str(tensor.dtype))).encode())
-                digest.update(bytes_of(tensor))
-        self._fingerprint = (self._versions(), digest.hexdigest())
-        return self._fingerprint[1]
+        what = type(self.network).__qualname__, self.layers if isinstance(self.layers, str) else self._names, head
+        given = list(zip(("W", "b"), self._head, strict=True)) if isinstance(self._head, tuple) else []
+        return weights.keep(digest_of(what, [*weights.named, *given]))
 
     def extract(
         self,
@@ -334,8 +322,3 @@ def copy_of_head(head: tuple[Tensor, Tensor | None]) -> Head:
             for t in (weight, bias)
         )
     )
-
-
-def bytes_of(tensor: Tensor) -> bytes:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return np.ascontiguousarray(flat.view(torch.uint8).numpy()).tobytes() if flat.numel() else b""

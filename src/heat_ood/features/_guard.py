@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ._features import Features
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class Guard(nn.Module):
         detector: scores them; fitted, and calibrated where p-values are wanted.
 
     The model and the detector are submodules: ``guard.to(device)`` moves both. Each pass runs the model in
-    evaluation mode and without gradients, and leaves it as it was.
+    evaluation mode and without gradients, and leaves it as it was; any number of threads may call one guard at once.
+    A surrounding ``torch.autocast`` has no part in it: features are made as they were for the fit.
     """
 
     def __init__(self, extractor: Extractor, detector: Any) -> None:
@@ -65,9 +67,27 @@ class Guard(nn.Module):
         """True where an image is out-of-distribution, at a false-alarm rate of at most ``fpr``."""
         return torch.as_tensor(self.detector.predict(self._read(images)[1], fpr=fpr))
 
+    def verify(self) -> None:
+        """Refuse a model whose weights are not those that the detector was fitted with, to the last bit.
+
+        Every call looks for changes, and finds those that torch counts; of changes through ``.data`` or NumPy it sees
+        those that a sample shows. This reads all weights.
+        """
+        self._check(self.extractor.compute_fingerprint())
+
+    def _check(self, fingerprint: str | None) -> None:
+        known = self.detector.fingerprint
+        if None not in (known, fingerprint) and known != fingerprint:
+            raise InputError(
+                f"The guarded model is not the one that the detector was fitted with: its weights or the layers that "
+                f"are read have changed (fingerprints {known[:12]} and {str(fingerprint)[:12]}). Load the weights of "
+                "then, or protect the model anew."
+            )
+
     def _read(self, images: Any) -> tuple[Tensor | None, Features]:
         logits, features = self.extractor.read(images)
-        own = next((t.device for t in (*self.detector.parameters(), *self.detector.buffers())), features.device)
+        self._check(features.fingerprint)
+        own = self.detector.device
         return logits, features if features.device == own else features.to(own)
 
     def _p_value(self, features: Features, score: Tensor) -> Tensor | None:

@@ -16,13 +16,14 @@ __all__ = ["Maps", "collapse", "find_maps"]
 
 @dataclass(frozen=True, slots=True)
 class Maps:
-    """Where maps are read: argument ``slot`` of the call at ``position``; and how they are laid out."""
+    """Where maps are read: argument ``slot`` of the call at ``position``; how they are laid out, and what they are."""
 
     position: int
     name: str
     slot: int
     channel: int
     patches: slice | None
+    source: Node | None = None
 
     def pool(self, x: Tensor, mask: Tensor | None = None) -> Layer:
         return pool(x, self.channel, self.patches, mask=mask)
@@ -68,7 +69,7 @@ def collapse(node: Node) -> Maps | None:
     if node.selected is not None and len(source.shape) == 3 and source.shape[1] > 1:
         tokens, index = source.shape[1], node.selected % source.shape[1]
         rest = {0: slice(1, None), tokens - 1: slice(0, -1)}.get(index)  # whatever the length of a batch
-        return Maps(node.position, node.name, slot, 2, source.patches or rest)
+        return Maps(node.position, node.name, slot, 2, source.patches or rest, source)
     if node.name in RESHAPES and len(node.shape) == 2 and source.positions > 1:
         return before_pooling(node, slot, source, ())
     return None
@@ -80,7 +81,7 @@ def before_pooling(node: Node, slot: int, source: Node, reduced: tuple[int, ...]
         node, (slot, source), reduced = source, source.sources[0], source.reduced
     kept = [d for d in range(1, len(source.shape)) if d not in reduced]
     channel = kept[0] if len(kept) == 1 else source.channel
-    return None if channel is None else Maps(node.position, node.name, slot, channel, source.patches)
+    return None if channel is None else Maps(node.position, node.name, slot, channel, source.patches, source)
 
 
 def is_average(node: Node) -> bool:
@@ -92,5 +93,5 @@ def mixed(node: Node) -> Maps | None:
     batch = node.shape[0] if node.shape else 0
     for slot, source in node.sources:
         if source.learned and source.positions > 1 and source.channel is not None and source.shape[0] == batch:
-            return Maps(node.position, node.name, slot, source.channel, source.patches)
+            return Maps(node.position, node.name, slot, source.channel, source.patches, source)
     return None
