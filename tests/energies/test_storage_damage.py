@@ -97,7 +97,7 @@ def test_a_thousand_corruptions_are_errors_or_change_nothing(saved: Path, tmp_pa
         (b'{"format": "heat-ood detector"}', "version is None"),
         (b'{"format": "heat-ood detector", "version": 0}', "version is 0"),
         (b'{"format": "heat-ood detector", "version": 1}', "checksum does not match"),
-        (b'{"format": "heat-ood detector", "version": 99}', "version 99; this heat-ood reads up to 1. Upgrade with"),
+        (b'{"format": "heat-ood detector", "version": 99}', "version 99; this heat-ood reads up to 2. Upgrade with"),
         (b"[" * 500_000, "not JSON"),
         (
             b'{"format": "heat-ood detector", "version": 1, "x": ' + b"[" * 3000 + b"]" * 3000 + b"}",
@@ -121,8 +121,8 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 
 def test_a_newer_version_with_a_checksum_that_holds(copy: Path) -> None:
-    sign(copy, lambda manifest: manifest.update(version=2))
-    with pytest.raises(FormatError, match=r"format version 2.* Upgrade with: pip install"):
+    sign(copy, lambda manifest: manifest.update(version=3))
+    with pytest.raises(FormatError, match=r"format version 3.* Upgrade with: pip install"):
         HEAT.load(copy)
 
 

@@ -41,7 +41,11 @@ def check(version: str, kind: str, name: str, energy: Energy, test: Any) -> None
     assert str(score.dtype) == then["dtype"]
     if about["machine"] == machine() and torch.get_num_threads() == 1:
         assert torch.equal(score.double(), expected)
-        assert energy.p_value(test).tolist() == then["p_value"]
+        # Version 0.1 compared scores to the last digit; up to the resolution, a p-value can only be larger.
+        larger = energy.p_value(test) - torch.tensor(then["p_value"], dtype=torch.float64)
+        assert float(larger.min()) >= 0
+        assert float(larger.max()) <= 0.05
+        assert float((larger > 0).double().mean()) <= 0.2
     else:
         spread = max(float(expected.std()), 1e-6)
         torch.testing.assert_close(score.double() / spread, expected / spread, rtol=1e-3, atol=1e-3)

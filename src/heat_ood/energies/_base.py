@@ -17,6 +17,7 @@ from ..errors import InputError, NotFittedError
 from ..features import Array, Features, Seen, check_same_model, precision
 from ._calibration import Calibration
 from ._marks import NO_MARKS, known_share, marks_of
+from ._resolution import resolution_of
 
 __all__ = ["CACHE_FRIENDLY", "CHUNK", "Energy", "alike", "predicted"]
 
@@ -264,8 +265,14 @@ class Energy(nn.Module, ABC):
             raise InputError("Calibration needs at least one sample; the features are empty.")
         self._refuse_fitted(features)
         scores = self.score(features)
-        by_class = per_class and Calibration.by_class(scores, predicted(features), features.classes or 1)
-        self.calibration = by_class or Calibration(scores)
+        resolution = resolution_of(self.score, features, scores)
+        classes = predicted(features) if per_class else None
+        count = features.classes or 1
+        self.calibration = (
+            Calibration.by_class(scores, classes, count, resolution)
+            if per_class
+            else Calibration(scores, resolution=resolution)
+        )
         return self
 
     def fitted_to(self, features: Features) -> bool:
@@ -293,7 +300,10 @@ class Energy(nn.Module, ABC):
     @overload
     def p_value(self, features: Features | Tensor) -> Tensor: ...
     def p_value(self, features: Features | Array) -> Tensor | Floats:
-        """The share of ID samples at least as unusual, ``(1 + #{calibration >= score}) / (n + 1)``, float64."""
+        """The share of ID samples at least as unusual, ``(1 + #{calibration >= score}) / (n + 1)``, float64.
+
+        Scores nearer than ``calibration.resolution`` count as equal.
+        """
         calibration, known = self.require_calibrated(), self.accept(features)
         classes = predicted(known) if calibration.per_class else None
         p_values: Tensor | Floats = alike(self.p_values_of(self.score(known), classes), features)

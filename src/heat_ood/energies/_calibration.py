@@ -15,15 +15,21 @@ __all__ = ["Calibration"]
 class Calibration(nn.Module):
     r"""Scores of held-out ID samples, sorted; the p-value of a score is its rank among them.
 
-    .. math:: p(s) = \frac{1 + \#\{i : s_i \ge s\}}{n + 1}
+    .. math:: p(s) = \frac{1 + \#\{i : s_i + ε_i \ge s\}}{n + 1}
 
     If the calibration samples and a new ID sample are exchangeable, :math:`P(p \le \alpha) \le \alpha` for every
     :math:`\alpha`, whatever the detector. Samples that the backbone was trained on are not exchangeable with new ones.
+
+    Computed in another batch, a score has other last digits. Scores within the resolution :math:`ε_i` count as equal,
+    so that this holds among equal samples too: where two scores of a sample differ by less, the p-value is never below
+    the one of exact scores.
 
     Args:
         scores: the calibration scores, (n,).
         groups: the predicted class of each; then a score is ranked within its class, and the guarantee holds
             for each predicted class. None ranks among all.
+        count: how many classes there are.
+        resolution: :math:`ε`, of all or of each score, (n,); a detector measures it when it is calibrated.
 
     Example:
         >>> calibration = Calibration(torch.tensor([1.0, 2.0, 2.0, 4.0]))
@@ -33,8 +39,11 @@ class Calibration(nn.Module):
 
     scores: Tensor
     offsets: Tensor
+    limits: Tensor
 
-    def __init__(self, scores: Tensor, groups: Tensor | None = None, count: int = 1) -> None:
+    def __init__(
+        self, scores: Tensor, groups: Tensor | None = None, count: int = 1, resolution: Tensor | float = 0.0
+    ) -> None:
         super().__init__()
         if scores.ndim != 1 or not len(scores):
             raise InputError("Calibration needs at least one score. Pass held-out ID samples.")
@@ -44,9 +53,12 @@ class Calibration(nn.Module):
         sizes = torch.bincount(groups, minlength=count)
         self.register_buffer("scores", scores[order].detach().clone())
         self.register_buffer("offsets", torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
+        limits = (scores + resolution)[order].detach()
+        rising = [part.cummax(0).values for part in torch.split(limits, sizes.tolist()) if len(part)]
+        self.register_buffer("limits", torch.cat(rising))
 
     @classmethod
-    def by_class(cls, scores: Tensor, classes: Tensor | None, count: int) -> Calibration:
+    def by_class(cls, scores: Tensor, classes: Tensor | None, count: int, resolution: Tensor) -> Calibration:
         """Ranked within the predicted class, of ``count``; each must be predicted at least once."""
         if classes is None:
             raise InputError(
@@ -60,12 +72,17 @@ class Calibration(nn.Module):
                 Argument("per_class", False),
                 ".",
             )
-        return cls(scores, classes, count)
+        return cls(scores, classes, count, resolution)
 
     @property
     def per_class(self) -> bool:
         """Whether scores are ranked within their predicted class."""
         return len(self.offsets) > 2
+
+    @property
+    def resolution(self) -> Tensor:
+        """How far above each calibration score another one counts as equal, (n,)."""
+        return self.limits - self.scores
 
     @property
     def smallest(self) -> int:
@@ -76,7 +93,7 @@ class Calibration(nn.Module):
         """The p-value of each score, float64; small = unlike the calibration samples."""
         scores = scores.to(self.scores)
         if not self.per_class:
-            return rank(self.scores, scores)
+            return rank(self.limits, scores)
         if groups is None:
             raise InputError("This detector is calibrated per predicted class: pass features with logits.")
         count = len(self.offsets) - 1
@@ -88,7 +105,7 @@ class Calibration(nn.Module):
         p = torch.ones(len(scores), dtype=torch.float64, device=scores.device)
         for group in torch.unique(groups).tolist():
             start, end = self.offsets[group], self.offsets[group + 1]
-            p[groups == group] = rank(self.scores[start:end], scores[groups == group])
+            p[groups == group] = rank(self.limits[start:end], scores[groups == group])
         return p
 
     def check(self, fpr: float) -> None:
@@ -115,7 +132,7 @@ class Calibration(nn.Module):
             2.0
         """
         self.check(fpr)
-        found = [limit(part, fpr) for part in torch.split(self.scores, self.offsets.diff().tolist())]
+        found = [limit(part, fpr) for part in torch.split(self.limits, self.offsets.diff().tolist())]
         return torch.tensor(found, dtype=torch.float64) if self.per_class else found[0]
 
     def validate(self) -> None:
@@ -126,7 +143,10 @@ class Calibration(nn.Module):
         sizes = offsets.diff()
         if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(scores) or (sizes < 1).any():
             raise InputError("the calibration's groups do not cover its scores")
-        if any((part.diff() < 0).any() for part in torch.split(scores, sizes.tolist())):
+        if self.limits.shape != scores.shape or self.limits.dtype != scores.dtype or (self.limits < scores).any():
+            raise InputError("the calibration's resolution does not fit its scores")
+        parts = [*torch.split(scores, sizes.tolist()), *torch.split(self.limits, sizes.tolist())]
+        if any((part.diff() < 0).any() for part in parts):
             raise InputError("the calibration scores are not in order")
 
     def extra_repr(self) -> str:

@@ -115,9 +115,9 @@ class Ensemble(InputEnergy):
             return MaximumSoftmax().of_logits(mean), mean
         return torch.stack([free_energy(part) for part in logits]).mean(0), mean
 
-    def assess(self, data: Any, batch_size: int = IMAGES) -> Assessed:
+    def assess(self, data: Any, batch_size: int = IMAGES, kept: list[Inputs] | None = None) -> Assessed:
         if not is_features(data):
-            return super().assess(data, batch_size)
+            return super().assess(data, batch_size, kept)
         self.require_fitted()
         check_sizes(data)
         self.check_models([part.fingerprint for part in data])

@@ -14,9 +14,12 @@ from ..errors import InputError, NotFittedError
 from ..features import Extractor, Features, Inputs, called, check_order, outputs_of, tensors_of, unpack, working_dtype
 from ._base import Energy, alike
 from ._calibration import Calibration
+from ._resolution import least_resolution
 
 __all__ = ["Assessed", "InputEnergy", "columns_of", "logits_at"]
 
+ALONE, MARGIN = 8, 8.0
+"""So many samples tell how much a score moves with its batch; the resolution is so many times that."""
 IMAGES = 64
 """Of a plain tensor, so many samples go through a model at a time."""
 
@@ -168,12 +171,19 @@ class InputEnergy(Energy):
         """How unusual each sample is, (n,), on the CPU; higher = more out-of-distribution."""
         return alike(self.assess(data, batch_size).scores, data)
 
-    def assess(self, data: Any, batch_size: int = IMAGES) -> Assessed:
-        """Scores and predicted classes, in one pass over the data."""
+    def assess(self, data: Any, batch_size: int = IMAGES, kept: list[Inputs] | None = None) -> Assessed:
+        """Scores and predicted classes, in one pass over the data; the first batch goes into ``kept``."""
         self.refuse_features(data)
         self.require_fitted()
         self.require_models()
-        return self.joined(map(self.judge, self.batches(data, batch_size)))
+
+        def judged() -> Iterator[tuple[Tensor, Tensor | None]]:
+            for inputs in self.batches(data, batch_size):
+                if kept is not None and not kept:
+                    kept.append(inputs)
+                yield self.judge(inputs)
+
+        return self.joined(judged())
 
     @torch.no_grad()
     def joined(self, judged: Iterable[tuple[Tensor, Tensor | None]]) -> Assessed:
@@ -197,15 +207,27 @@ class InputEnergy(Energy):
 
     def calibrate(self, data: Any, per_class: bool = False) -> Self:
         """Keep the scores of held-out ID samples, which the model was **not** trained on; returns self."""
-        self.calibration = self.calibration_of(self.assess(data), per_class)
+        first: list[Inputs] = []
+        found = self.assess(data, kept=first)
+        self.calibration = self.calibration_of(found, per_class, self.resolution_of(first, found.scores))
         return self
 
-    def calibration_of(self, found: Assessed, per_class: bool) -> Calibration:
+    def calibration_of(self, found: Assessed, per_class: bool, resolution: Tensor) -> Calibration:
         if not len(found.scores):
             raise InputError("Calibration needs at least one sample; there are none.")
         if not per_class:
-            return Calibration(found.scores)
-        return Calibration.by_class(found.scores, found.classes, found.width)
+            return Calibration(found.scores, resolution=resolution)
+        return Calibration.by_class(found.scores, found.classes, found.width, resolution)
+
+    def resolution_of(self, first: Sequence[Inputs], scores: Tensor) -> Tensor:
+        """How much scores move with the batch: some of the first samples are scored again, one by one."""
+        if not len(scores):
+            return scores
+        alone = [
+            self.judge(inputs.rows(slice(i, i + 1)))[0] for inputs in first for i in range(min(ALONE, len(inputs)))
+        ]
+        moved = float((torch.cat(alone).cpu() - scores[: len(alone)]).abs().max()) if alone else 0.0
+        return least_resolution(scores).clamp(min=MARGIN * moved)
 
     def p_value(self, data: Any) -> Any:
         """The share of ID samples at least as unusual, ``(1 + #{calibration >= score}) / (n + 1)``, float64."""

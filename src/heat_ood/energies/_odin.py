@@ -18,6 +18,7 @@ from ._base import CACHE_FRIENDLY
 from ._composition import compose
 from ._head import logits_of
 from ._inputs import IMAGES, Assessed, InputEnergy, logits_at
+from ._resolution import resolution_of
 
 __all__ = ["ODIN"]
 
@@ -156,7 +157,7 @@ class ODIN(InputEnergy):
                 stacklevel=3,
             )
 
-    def assess(self, data: Any, batch_size: int = IMAGES) -> Assessed:
+    def assess(self, data: Any, batch_size: int = IMAGES, kept: list[Inputs] | None = None) -> Assessed:
         whole = not isinstance(data, Features)
         if self.calibrated and self.perturbed_ is not None and self.perturbed_ != whole:
             raise InputError(
@@ -164,19 +165,25 @@ class ODIN(InputEnergy):
                 f"scores of {'inputs' if whole else 'features'} do not compare. Pass "
                 f"{'inputs' if self.perturbed_ else 'features'}, or calibrate it again."
             )
-        return self.assessed(data, batch_size)
+        return self.assessed(data, batch_size, kept)
 
-    def assessed(self, data: Any, batch_size: int = IMAGES) -> Assessed:
+    def assessed(self, data: Any, batch_size: int = IMAGES, kept: list[Inputs] | None = None) -> Assessed:
         self.check()
         if not isinstance(data, Features):
-            return super().assess(data, batch_size)
+            return super().assess(data, batch_size, kept)
         self.require_logits(data)
         check_same_model(self.fingerprint, data.fingerprint)
         batches = data.only(("logits",)).batches(CACHE_FRIENDLY)
         return self.joined((self.energy(batch), batch.logits) for batch in batches)
 
     def calibrate(self, data: Any, per_class: bool = False) -> Self:
-        self.calibration = self.calibration_of(self.assessed(data), per_class)
+        first: list[Inputs] = []
+        found = self.assessed(data, kept=first)
+        if isinstance(data, Features) and len(data):
+            resolution = resolution_of(lambda some: self.assessed(some).scores, data, found.scores)
+        else:
+            resolution = self.resolution_of(first, found.scores)
+        self.calibration = self.calibration_of(found, per_class, resolution)
         self.perturbed_ = not isinstance(data, Features)
         if self.fingerprint is None:
             self.fingerprint = self.extractors[0].fingerprint if self.perturbed_ else data.fingerprint

@@ -25,10 +25,12 @@ from ..registry import CLASSES, complete
 from ._base import Energy
 from ._calibration import Calibration
 from ._marks import Marks
+from ._resolution import least_resolution
 
 __all__ = ["DETECTOR_FILE", "load", "save"]
 
-FORMAT = Format("heat-ood detector", 1)
+FORMAT = Format("heat-ood detector", 2)
+"""Version 2 keeps the resolution of calibration scores (``calibration.limits``)."""
 DETECTOR_FILE = "detector.json"
 TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 FOREIGN = "Pass the folder that .save(…) wrote."
@@ -81,6 +83,9 @@ def load(path: str | PathLike[str]) -> Energy:
         construct(energy, "", manifest["facts"], tensors)
         if manifest["calibration"] is not None:
             energy.calibration = Calibration(tensors["calibration.scores"])
+            if manifest["version"] == 1:  # it compared scores to the last digit
+                scores = tensors["calibration.scores"]
+                tensors["calibration.limits"] = scores + least_resolution(scores)
         place(energy, by_names_of_today(energy, tensors))
         energy.fingerprint = manifest["fingerprint"]
         energy.seen_ = None if manifest.get("seen") is None else Seen.read(manifest["seen"])

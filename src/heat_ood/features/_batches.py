@@ -55,6 +55,15 @@ class Inputs(NamedTuple):
     def __len__(self) -> int:
         return len(self.tensors[0])
 
+    def rows(self, rows: slice) -> Inputs:
+        """The inputs of some samples."""
+        n = len(self)
+
+        def cut(value: Any) -> Any:
+            return value[rows] if isinstance(value, Tensor) and value.ndim and len(value) == n else value
+
+        return Inputs(tuple(map(cut, self.args)), {k: cut(v) for k, v in self.kwargs.items()})
+
     def to(self, device: torch.device) -> Inputs:
         def move(value: Any) -> Any:
             return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value

@@ -250,6 +250,15 @@ class Features:
         derived._rows = self._rows
         return derived
 
+    def changed(self, share: float, generator: torch.Generator) -> Features:
+        """The same samples with other last digits: each channel moved by up to this share of its mean size."""
+        moved = {}
+        for key, column in self.columns.items():
+            size = column.abs().mean(0, keepdim=True)
+            noise = 2 * torch.rand(column.shape, generator=generator).to(column) - 1
+            moved[key] = column + share * size * noise
+        return self._derive(moved, self.labels)
+
     def among(self, classes: Tensor, labelled: bool = True) -> Features:
         """A view for a classifier that knows some classes alone: head and logits cut, labels renumbered.
 
