@@ -25,7 +25,10 @@ from ..errors import InputError
 from ._columns import as_labels
 from ._features import Features
 
-__all__ = ["Batch", "Inputs", "check_loader", "check_order", "count_of", "label_array", "rest_of", "similar", "unpack"]
+__all__ = [
+    *("Batch", "Inputs", "check_loader", "check_order", "count_of", "label_array", "promised_by", "rest_of"),
+    *("similar", "unpack"),
+]
 
 LABELS = ("label", "labels", "target", "targets", "y")
 KEPT = (
@@ -164,10 +167,35 @@ def check_order(loader: Any) -> None:
 
 def count_of(loader: Any) -> int | None:
     """How many samples a loader will give, if it can be known without running it."""
+    if isinstance(loader, list | tuple):
+        sizes = [size_of(batch) for batch in loader]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
     if isinstance(loader, DataLoader) and loader.batch_size is not None and type(loader.sampler) is SequentialSampler:
         n = len(loader.sampler)
         return n // loader.batch_size * loader.batch_size if loader.drop_last else n
     return None
+
+
+def size_of(batch: Any) -> int | None:
+    """The samples of a batch, by the first array in it; None where it is not one that can be read."""
+    if isinstance(batch, Mapping):
+        batch = [value for key, value in batch.items() if key not in LABELS]
+    while isinstance(batch, list | tuple) and batch:
+        batch = batch[0]
+    return len(batch) if isinstance(batch, Tensor | np.ndarray) and batch.ndim else None
+
+
+def promised_by(loader: Any) -> int | None:
+    """How many batches a loader says that it will give; None where it does not, or only by a guess.
+
+    A data set that is a stream has a guess at best: its workers split it among them, and each drops its own rest.
+    """
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return None
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError, AttributeError):
+        return None
 
 
 def rest_of(loader: Any, done: int, labels: np.ndarray[Any, Any] | None) -> Iterator[Any] | None:
