@@ -100,8 +100,8 @@ class Appender:
                 self.checksum = zlib.crc32(data, self.checksum)
         self.count += size
 
-    def append(self, arrays: Sequence[Numpy], size: int) -> None:
-        """Write one batch."""
+    def append(self, arrays: Sequence[Numpy], size: int, stamps: int | None = None) -> None:
+        """Write one batch; ``stamps`` is the checksum of the stamps of all samples with it."""
         checksum = zlib.crc32(str(size).encode(), self.checksum)
         for array, file, digest in zip(arrays, self._files, self._digests, strict=True):
             data = array.reshape(-1).view(np.uint8).data if array.size else b""
@@ -110,7 +110,7 @@ class Appender:
             digest.update(data)
             checksum = zlib.crc32(data, checksum)
         if self.journal is not None:
-            self.journal.add(size, checksum)
+            self.journal.add(size, checksum, stamps)
         self.checksum = checksum
         self.count += size
 

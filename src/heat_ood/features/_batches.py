@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from torch.utils.data.sampler import SubsetRandomSampler, WeightedRandomSampler
 from ..errors import InputError
 from ._columns import as_labels
 from ._features import Features
+from ._stamps import UnknownError, size_of
 
 __all__ = [
     *("Batch", "Inputs", "check_loader", "check_order", "count_of", "label_array", "promised_by", "rest_of"),
@@ -168,21 +170,13 @@ def check_order(loader: Any) -> None:
 def count_of(loader: Any) -> int | None:
     """How many samples a loader will give, if it can be known without running it."""
     if isinstance(loader, list | tuple):
-        sizes = [size_of(batch) for batch in loader]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
+        with suppress(UnknownError, StopIteration, IndexError, TypeError):
+            return sum(size_of(batch) for batch in loader)
+        return None
     if isinstance(loader, DataLoader) and loader.batch_size is not None and type(loader.sampler) is SequentialSampler:
         n = len(loader.sampler)
         return n // loader.batch_size * loader.batch_size if loader.drop_last else n
     return None
-
-
-def size_of(batch: Any) -> int | None:
-    """The samples of a batch, by the first array in it; None where it is not one that can be read."""
-    if isinstance(batch, Mapping):
-        batch = [value for key, value in batch.items() if key not in LABELS]
-    while isinstance(batch, list | tuple) and batch:
-        batch = batch[0]
-    return len(batch) if isinstance(batch, Tensor | np.ndarray) and batch.ndim else None
 
 
 def promised_by(loader: Any) -> int | None:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
-from torch.utils.data import ConcatDataset, DataLoader, Subset
+from torch.utils.data import DataLoader, Subset
 
 from ..files import plain
+from ._stamps import stamps_of
 
 __all__ = ["dataset_of", "identity_of", "same_samples"]
 
 LOOKS, MORE = 4, 32
 """So many samples of a data set are read to tell it from another one; more where nothing else tells of its contents."""
-WHOLE, ROWS = 2**31, 2**16
-"""An array of more bytes than the first is told by so many of its rows, evenly spaced."""
 
 
 def identity_of(loader: Any) -> str | None:
@@ -120,113 +117,18 @@ def bytes_of(value: Any) -> Iterator[bytes]:
 # Contents
 
 
-class UnknownError(Exception):
-    """Nothing tells of the contents."""
-
-
 def contents_of(loader: Any) -> str | None:
-    """A digest of all that a loader yields, without reading it where files or arrays tell; None where nothing does."""
-    digest = Digest()
-    try:
-        if isinstance(loader, list | tuple):
-            digest.add(loader)
-        elif isinstance(loader, DataLoader):
-            if isinstance(loader.sampler, list | tuple | range | np.ndarray | Tensor):
-                digest.add(np.asarray(loader.sampler))
-            digest.add_dataset(loader.dataset)
-        else:
-            return None
-    except Exception:  # a data set of one's own, whose parts are not what their names say
+    """A digest of the stamps of all samples; of more samples as they are read where nothing tells of their stamps."""
+    stamps = stamps_of(loader)
+    if stamps is not None:
+        return hashlib.sha256(stamps.tobytes()).hexdigest()[:16]
+    dataset: Any = getattr(loader, "dataset", None)
+    if not isinstance(loader, DataLoader) or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         return None
-    return digest.text
-
-
-class Digest:
-    """Of values of any kind, each with what it is, so that no two are taken for one another."""
-
-    def __init__(self) -> None:
-        self._sha256 = hashlib.sha256()
-
-    @property
-    def text(self) -> str:
-        return self._sha256.hexdigest()[:16]
-
-    def add(self, value: Any) -> None:
-        """An array, whatever holds some, or anything that shows itself by its text."""
-        if isinstance(value, Tensor | np.ndarray):
-            self._add_array(value)
-        elif isinstance(value, Mapping):
-            self._say("map", len(value))
-            for key in sorted(value, key=str):
-                self._say(key)
-                self.add(value[key])
-        elif isinstance(value, list | tuple):
-            self._say("list", len(value))
-            for item in value:
-                self.add(item)
-        elif value is None or isinstance(value, str | bytes | int | float | np.generic):
-            self._say(value)
-        else:
-            raise UnknownError(type(value))
-
-    def _add_array(self, value: Tensor | np.ndarray[Any, Any]) -> None:
-        self._say(tuple(value.shape), str(value.dtype))
-        if value.nbytes > WHOLE and len(value) > ROWS:
-            value = value[spread(len(value), ROWS)]
-        if isinstance(value, Tensor):
-            value = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        elif value.dtype.hasobject:
-            raise UnknownError(value.dtype)
-        self._sha256.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-
-    def _say(self, *values: Any) -> None:
-        self._sha256.update(repr(values).encode(errors="surrogatepass") + b"\0")
-
-    def add_dataset(self, dataset: Any) -> None:
-        """What a data set lists: its own identity, its files, or its arrays; else some samples as they are read."""
-        if isinstance(dataset, Subset):
-            self.add(np.asarray(dataset.indices))
-            self.add_dataset(dataset.dataset)
-        elif isinstance(dataset, ConcatDataset):
-            self._say("parts", len(dataset.datasets))
-            for part in dataset.datasets:
-                self.add_dataset(part)
-        elif (own := getattr(dataset, "identity", None)) is not None:
-            self._say(plain(own), plain(getattr(dataset, "stamps", None)))
-        elif files := files_of(dataset):
-            self._say(*stamps(files, getattr(dataset, "root", None)))
-        elif arrays := arrays_of(dataset):
-            self.add(arrays)
-        else:
-            for row in spread(len(dataset), MORE):
-                sample = steady(dataset, row)
-                if sample is None:
-                    raise UnknownError(row)
-                self._sha256.update(sample)
-
-
-def files_of(dataset: Any) -> list[tuple[Any, Any]]:
-    """The files that a data set lists beside their labels, as torchvision's do."""
-    listed = getattr(dataset, "samples", None)
-    if not isinstance(listed, list) or len(listed) != len(dataset):
-        return []
-    return listed if all(isinstance(item, tuple) and isinstance(item[0], str | os.PathLike) for item in listed) else []
-
-
-def stamps(files: Iterable[tuple[Any, Any]], root: Any) -> Iterator[tuple[Any, ...]]:
-    """Of each file its name below the root, its label, its size and when it was changed."""
-    start = "" if root is None else os.path.join(os.fspath(root), "")
-    for path, *label in files:
-        about = os.stat(path)
-        yield os.fspath(path).removeprefix(start), label, about.st_size, about.st_mtime_ns
-
-
-def arrays_of(dataset: Any) -> list[Any]:
-    """The arrays that a data set in memory holds: one row a sample, and the labels."""
-    tensors = getattr(dataset, "tensors", None)
-    if isinstance(tensors, tuple) and tensors and all(isinstance(t, Tensor) for t in tensors):
-        return list(tensors)
-    data = getattr(dataset, "data", None)
-    if not isinstance(data, Tensor | np.ndarray) or len(data) != len(dataset):
-        return []
-    return [data, *(getattr(dataset, name, None) for name in ("targets", "labels"))]
+    digest = hashlib.sha256()
+    for row in spread(len(dataset), MORE):
+        sample = steady(dataset, row)
+        if sample is None:
+            return None
+        digest.update(sample)
+    return digest.hexdigest()[:16]

@@ -15,7 +15,7 @@ from ._regular import AGAIN, open_regular
 __all__ = ["JOURNAL", "Journal", "Record", "records", "sizes_in"]
 
 JOURNAL = "manifest.journal"
-LINE = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{8})\n")
+LINE = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{8})(?: ([0-9a-f]{8}))?\n")
 
 
 class Record(NamedTuple):
@@ -24,11 +24,13 @@ class Record(NamedTuple):
     Args:
         size: its samples.
         checksum: CRC-32 of all batches so far, each as the text of its size and the bytes of its columns.
+        stamps: CRC-32 of the stamps of all samples so far, where they are known.
         end: where its line ends.
     """
 
     size: int
     checksum: int
+    stamps: int | None
     end: int
 
 
@@ -57,7 +59,7 @@ def records(folder: Path, key: str) -> Iterator[Record]:
                     return
                 raise FormatError(f"{folder / JOURNAL} is damaged at byte {end}. ", *AGAIN)
             end += len(line)
-            yield Record(int(found[1]), int(found[2], 16), end)
+            yield Record(int(found[1]), int(found[2], 16), int(found[3], 16) if found[3] else None, end)
 
 
 def sizes_in(folder: Path, key: str) -> Iterator[int]:
@@ -84,9 +86,9 @@ class Journal:
         else:
             self._write(key)
 
-    def add(self, size: int, checksum: int) -> None:
+    def add(self, size: int, checksum: int, stamps: int | None = None) -> None:
         """Count a batch whose bytes are written."""
-        self._write(f"{size} {checksum:08x}")
+        self._write(f"{size} {checksum:08x}" + ("" if stamps is None else f" {stamps:08x}"))
 
     def _write(self, line: str) -> None:
         data = line.encode() + b"\n"

@@ -21,6 +21,7 @@ from ._features import Features
 from ._manifest import Manifest
 from ._mapped import Numpy
 from ._seen import Seen
+from ._stamps import stamps_in_order
 from ._store import Writer, open_store
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def extract(
             unsure = " How many samples this loader has is not known." if total is promised is None else ""
             warnings.warn(Notice(f"The features in {folder} are there already, and are reused.{unsure}"), stacklevel=3)
             return open_store(folder)
-        writer.check_seen(seen)
+        writer.check_seen(seen, lambda: stamps_in_order(loader.drawn if isinstance(loader, Distorted) else loader))
         with sample_bar(progress, description, total, writer.manifest.count) as advance:
             batches = (unpack(b, extractor.network) for b in remaining(loader, writer, extractor))
             for features in stream(extractor, batches, dtype, lambda _: None):

@@ -6,32 +6,34 @@ import itertools
 import os
 import time
 import warnings
+import zlib
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
-from ..errors import Argument, FormatError, InputError, Notice
-from ..files import is_part, locked, sweep
+from ..errors import Argument, InputError, Notice
+from ..files import locked, sweep
 from ._appending import Appender, write_whole
-from ._columns import Head, column_name
+from ._arrays import arrays_of, as_numpy, column_of, head_columns, numbered, summary
+from ._columns import Head
 from ._features import Features
+from ._folder import akin, check_empty, check_foreign, finished_at, manifest_or_none, settle, unnamed
 from ._identity import same_samples
-from ._journal import JOURNAL
-from ._manifest import FEATURES_FILE, FILE_NAME, NEXT_FILE, Column, Manifest, find, read_manifest, write_manifest
+from ._journal import JOURNAL, records
+from ._manifest import FEATURES_FILE, NEXT_FILE, Column, Manifest, find, read_manifest, write_manifest
 from ._mapped import Numpy, checksum_of
 from ._regular import remove
 from ._seen import Seen
+from ._stamps import Stamps
 
 __all__ = ["Writer"]
 
 OVERWRITE = Argument("overwrite", True)
 ELSEWHERE = ("Choose another path, or pass ", OVERWRITE, ".")
 PATIENCE = 8.0
-"""Seconds to wait for another writer: the workers of one that was killed keep its lock until they see it, within five."""
+"""Seconds to wait for another writer: the workers of one that was killed keep its lock for up to five."""
 
 
 class Writer:
@@ -52,10 +54,11 @@ class Writer:
 
     Example:
         >>> import tempfile
+        >>> import numpy as np
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Writer(folder) as writer:
-        ...         writer.append(Features(avg=torch.rand(3, 2)))
-        ...         writer.append(Features(avg=torch.rand(1, 2)))
+        ...         writer.append(Features(avg=np.ones((3, 2))))
+        ...         writer.append(Features(avg=np.ones((1, 2))))
         ...         writer.finish()
         ...     Features.open(folder)
         Features(n=4, avg=2)
@@ -74,6 +77,8 @@ class Writer:
         self.folder, self.resumable = Path(path), resumable
         self._file = FEATURES_FILE
         self._appender: Appender | None = None
+        self._stamps: Stamps | None = None
+        self._stamped = 0, 0
         self._stack = ExitStack()
         asked = Manifest(fingerprint, origin=origin, seen={} if seen is None else seen.to_dict())
         try:
@@ -103,13 +108,7 @@ class Writer:
                 time.sleep(0.1)
         for file in (FEATURES_FILE, NEXT_FILE):
             sweep(self.folder / file)
-        own = (FEATURES_FILE, NEXT_FILE, JOURNAL)
-        if not (self.folder / FEATURES_FILE).exists() and any(
-            f.name not in own and not any(is_part(f.name, name) for name in own) for f in self.folder.iterdir()
-        ):
-            raise InputError(
-                f"{self.folder} exists and holds no features. Choose another path, so that nothing is lost."
-            )
+        check_empty(self.folder)
         settle(self.folder)
 
     def _continued(self, asked: Manifest) -> Manifest:
@@ -136,8 +135,7 @@ class Writer:
         write_manifest(asked, self.folder, self._file)
         if self._file != NEXT_FILE:
             remove(self.folder / NEXT_FILE)
-        known = {*asked.files, *asked.replaces}
-        if left := sorted(name for name in os.listdir(self.folder) if FILE_NAME.fullmatch(name) and name not in known):
+        if left := unnamed(self.folder, asked):
             warnings.warn(
                 Notice(f"{self.folder} also holds {left[0]}, which no manifest names as one of its files. It stays."),
                 stacklevel=5,
@@ -161,11 +159,21 @@ class Writer:
         if not manifest.finished:
             manifest.seen = Seen.read({**asked.seen, **manifest.seen}).to_dict()
 
-    def check_seen(self, seen: Seen) -> None:
-        """The samples must be those that the store was begun with, as far as it can be known, prepared alike."""
+    def check_seen(self, seen: Seen, stamps: Callable[[], Stamps | None] = lambda: None) -> None:
+        """The samples must be those that the store was begun with, as far as it can be known, prepared alike.
+
+        Args:
+            seen: what is known of them now.
+            stamps: of each sample in order. By them those that are written can be told from those that are not, so that
+                an image that could not be read can be replaced, and an interrupted run goes on.
+        """
         before = Seen.read(self.manifest.seen)
         before.check(seen)
         same = same_samples(before.samples, seen.samples)
+        if not self.manifest.finished:
+            self._stamps = stamps()
+            if same == "changed" and self._written_are_unchanged():
+                self.manifest.seen["samples"], same = seen.samples, "same"
         if same == "changed":
             raise InputError(
                 f"The samples of {seen.source or 'the loader'} have changed since the features in {self.folder} were "
@@ -176,6 +184,20 @@ class Writer:
         if same == "others":
             where = f" ({before.source}; now {seen.source})" if before.source != seen.source else ""
             raise InputError(f"The features in {self.folder} are of other samples{where}. ", *ELSEWHERE)
+
+    def _written_are_unchanged(self) -> bool:
+        known = None
+        for record in records(self.folder, find(self.folder, self._file).key):
+            known = record.stamps
+        return known is not None and known == self._stamp(self.manifest.count)
+
+    def _stamp(self, count: int) -> int | None:
+        """The checksum of the stamps of so many samples, as far as the loader knows them, from that of fewer."""
+        if self._stamps is None:
+            return None
+        start, checksum = self._stamped if self._stamped[0] <= count else (0, 0)
+        self._stamped = count, zlib.crc32(self._stamps[start:count].tobytes(), checksum)
+        return self._stamped[1]
 
     # Batches
 
@@ -195,7 +217,7 @@ class Writer:
             )
         try:
             appender = self._opened() if self.manifest.count else self._begin(columns, features.head)
-            appender.append(list(arrays.values()), len(features))
+            appender.append(list(arrays.values()), len(features), self._stamp(self.manifest.count + len(features)))
         except BaseException:
             self._let_go()  # whatever half of a batch is there is cut off when it is opened again
             raise
@@ -264,102 +286,3 @@ class Writer:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-# The folder
-
-
-def finished_at(folder: Path, asked: Manifest) -> Manifest | None:
-    """A finished store that nobody means to replace by what is asked for, and that leaves nothing to tidy up."""
-    if not os.path.lexists(folder / FEATURES_FILE):
-        return None
-    manifest = read_manifest(folder)
-    if not manifest.finished:
-        return None
-    if os.path.lexists(folder / NEXT_FILE):
-        coming = manifest_or_none(folder, NEXT_FILE)
-        return manifest if coming is not None and not akin(coming, asked) else None
-    return None if os.path.lexists(folder / JOURNAL) else manifest
-
-
-def akin(coming: Manifest, asked: Manifest) -> bool:
-    return (coming.fingerprint, coming.origin) == (asked.fingerprint, asked.origin)
-
-
-def manifest_or_none(folder: Path, file: str) -> Manifest | None:
-    """A manifest, if there is a sound one."""
-    try:
-        return read_manifest(folder, file)
-    except FormatError:
-        return None
-
-
-def settle(folder: Path) -> None:
-    """Remove what is left of a run that has finished: its journal, and the files of the store that it replaced."""
-    manifest, coming = (manifest_or_none(folder, file) for file in (FEATURES_FILE, NEXT_FILE))
-    if manifest is None or not manifest.finished:
-        return
-    if coming is None and not os.path.lexists(folder / NEXT_FILE):
-        remove(folder / JOURNAL)
-    elif coming is not None and coming.columns == manifest.columns:
-        remove(folder / JOURNAL)
-        gone = [remove(folder / name) for name in coming.replaces if name not in manifest.files]
-        if all(gone):
-            remove(folder / NEXT_FILE)
-
-
-def check_foreign(folder: Path) -> None:
-    """Whoever overwrites a folder should know that it holds features alone."""
-    own = (FEATURES_FILE, NEXT_FILE, JOURNAL)
-    foreign = sorted(
-        f.name
-        for f in folder.iterdir()
-        if f.name not in own
-        and not FILE_NAME.fullmatch(f.name)
-        and not f.name.startswith(".")
-        and not any(is_part(f.name, name) for name in own)
-    )
-    if foreign:
-        raise InputError(
-            f"{folder} also holds files that are no features, {foreign[0]} among them. Choose another path, so that "
-            "nothing is lost."
-        )
-
-
-# Columns
-
-
-def arrays_of(features: Features) -> dict[tuple[str | None, str], Numpy]:
-    arrays = {key: as_numpy(column) for key, column in features.columns.items()}
-    if features.labels is not None:
-        arrays[None, "labels"] = as_numpy(features.labels)
-    return arrays
-
-
-def as_numpy(tensor: Tensor) -> Numpy:
-    tensor = tensor.detach().cpu()
-    array = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).contiguous().numpy()
-    return array.astype(array.dtype.newbyteorder("<"), copy=False)
-
-
-def column_of(key: tuple[str | None, str], array: Numpy, index: int) -> Column:
-    layer, pooling = key
-    file = f"{pooling}.npy" if layer is None else f"layer-{index:03d}-{pooling}.npy"
-    return Column(pooling, layer, file, array.dtype.str, array.shape[1] if array.ndim == 2 else 0)
-
-
-def head_columns(head: Head) -> list[Column]:
-    weight, bias = (as_numpy(t) for t in head)
-    return [
-        Column("weight", None, "head-weight.npy", weight.dtype.str, weight.shape[1]),
-        Column("bias", None, "head-bias.npy", bias.dtype.str, 0),
-    ]
-
-
-def numbered(column: Column, number: int) -> Column:
-    """The same column in another file, where the first name is taken."""
-    return replace(column, file=column.file.replace(".npy", f"-{number}.npy")) if number else column
-
-
-def summary(columns: list[Column]) -> str:
-    return ", ".join(f"{column_name((c.layer, c.pooling))} ({c.width or 1} × {c.dtype})" for c in columns)
