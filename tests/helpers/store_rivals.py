@@ -54,6 +54,7 @@ JOBS = {
     "extract": lambda path: Extractor(model).extract(loader, path, overwrite=True),
     "go on": lambda path: Extractor(model).extract(loader, path),
 }
+Extractor(model).extract(loader)  # what torch imports at its first pass is there in every fork
 EVENTS = ("open", "os.rename", "os.remove", "os.truncate", "fcntl.flock")
 
 for line in sys.stdin:  # import once, then a fork for each run

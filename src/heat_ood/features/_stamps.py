@@ -59,7 +59,7 @@ def of_dataset(dataset: Any) -> Stamps:
         each = getattr(dataset, "stamps", None)
         known = stamp(repr(plain(own)).encode(errors="surrogatepass"))
         rows: Iterable[Any] = range(len(dataset)) if each is None else each
-        return joined(stamp(known, repr(row).encode()) for row in rows)
+        return joined(stamp(known, repr(row).encode()) for row in enumerate(rows))
     if files := files_of(dataset):
         return joined(stamp(text) for text in described(files, getattr(dataset, "root", None)))
     return by_row(arrays_of(dataset))
