@@ -77,7 +77,7 @@ def test_killed_at_any_step_an_extraction_goes_on_to_the_same_bytes(tmp_path: Pa
 
 
 def test_two_writers_and_a_reader(tmp_path: Path) -> None:
-    won, reads = contend(tmp_path / "s", rounds=25)
+    won, reads = contend(tmp_path / "s", rounds=15)
     assert max(won) > 0
     assert reads > 0
     assert names(tmp_path / "s") == own(tmp_path / "s")
