@@ -20,6 +20,7 @@ from cli_data import EXTRACT, Run, features
 from heat_ood import HEAT, Energy, Features, Residual, __version__, methods
 from heat_ood.cli import app
 from heat_ood.cli._registry import COMMANDS
+from heat_ood.features import read_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:The residual:RuntimeWarning")
 SOURCE = Path(__file__).parents[2] / "src"
@@ -204,7 +205,7 @@ def test_extract_goes_on_after_ctrl_c(run: Run, here: Path, workers: int) -> Non
     manifest = Path("f/manifest.json")
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
-        if manifest.exists() and json.loads(manifest.read_text())["count"] >= 6:
+        if manifest.exists() and read_manifest(manifest.parent).count >= 6:
             break
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: workers get it too

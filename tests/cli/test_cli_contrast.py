@@ -15,7 +15,7 @@ from PIL import Image
 from torch import nn
 
 from heat_ood import HEAT, Extractor, Features
-from heat_ood.features import KINDS
+from heat_ood.features import KINDS, read_manifest
 from heat_ood.features._distortions import CONTRAST
 from heat_ood.images import Preprocessing, open_images
 
@@ -139,7 +139,7 @@ def test_interrupted_and_run_again_gives_the_same_bytes(run: Run, monkeypatch: p
     command = (*CONTRAST_OF[:-1], "again")
     monkeypatch.setattr(ImageSet, "__getitem__", interrupted)
     assert "run the same command again to go on" in run(*command, code=130).stderr
-    assert json.loads(Path("again/manifest.json").read_text())["count"] == 5
+    assert read_manifest(Path("again")).count == 5
     monkeypatch.setattr(ImageSet, "__getitem__", original)
     run(*command)
     assert contents("again") == before

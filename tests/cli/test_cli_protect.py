@@ -152,6 +152,7 @@ def test_info_shows_a_guard(run: Run, guard: Path) -> None:
     text = run("info", "guard").stdout
     for words in ("guarded_by_cli:colours", "stages", "size [8, 8]", "a red, b tan, c sky", "60 samples"):
         assert words in text
+    assert "the detector" in run("info", "guard", "--verify", "--json")["verified"]
     result = run("info", "guard", "--json")
     assert result["model_weights"] == "guard/model.safetensors"
     assert result["seen"]["preprocessing"]["mean"] == [0.5, 0.5, 0.5]

@@ -29,6 +29,7 @@ from heat_ood.features._contrast import Distorted
 from heat_ood.features._distortions import CONTRAST
 from heat_ood.features._manifest import FEATURES_FILE, read_manifest
 from heat_ood.metrics import auroc
+from store_data import make_earlier
 
 CLASSES = 3
 
@@ -421,6 +422,7 @@ def test_a_store_without_an_origin_is_one_of_images(tmp_path: Path) -> None:
     """As all were before there was one."""
     loader = DataLoader(data(), batch_size=5)
     first = Extractor(network()).extract(loader, tmp_path)
+    make_earlier(tmp_path)
     manifest = json.loads((tmp_path / FEATURES_FILE).read_text())
     assert manifest.pop("origin") == ""
     (tmp_path / FEATURES_FILE).write_text(json.dumps(manifest))

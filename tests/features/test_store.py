@@ -14,29 +14,7 @@ import torch
 from heat_ood.errors import FormatError, InputError
 from heat_ood.features import Features
 from heat_ood.features._store import Writer, open_store, save
-
-
-def some(n: int = 6, dtype: torch.dtype = torch.float32, seed: int = 0) -> Features:
-    g = torch.Generator().manual_seed(seed)
-
-    def rand(width: int) -> torch.Tensor:
-        return torch.rand(n, width, generator=g).to(dtype)
-
-    return Features(
-        avg=rand(4),
-        std=rand(3),
-        labels=torch.arange(n) % 2,
-        head=(torch.rand(2, 4, generator=g), torch.rand(2, generator=g)),
-        layers={"a.b/../c": (rand(5), rand(5)), "A": rand(2)},
-        fingerprint="f" * 64,
-    )
-
-
-def same(a: Features, b: Features) -> bool:
-    columns = list(a.columns) == list(b.columns) and all(torch.equal(a.columns[k], b.columns[k]) for k in a.columns)
-    labels = (a.labels is None and b.labels is None) or torch.equal(a.labels, b.labels)
-    heads = (a.head is None and b.head is None) or all(map(torch.equal, a.head, b.head))
-    return columns and labels and heads and a.fingerprint == b.fingerprint
+from store_data import edit, make_earlier, same, some
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -155,7 +133,8 @@ def test_what_a_kill_left_of_a_manifest_is_not_in_the_way(tmp_path: Path, left: 
     (tmp_path / "s" / left).write_text("{half a mani")
     with Writer(tmp_path / "s", overwrite=True) as writer:
         assert not writer.manifest.count
-    assert [file.name for file in (tmp_path / "s").iterdir()] == ["manifest.json"]
+        assert not (tmp_path / "s" / left).exists()
+    assert same(open_store(tmp_path / "s"), features)
 
 
 def test_writer_refuses_another_model_and_other_columns(tmp_path: Path) -> None:
@@ -179,11 +158,6 @@ def test_writer_notices_lost_data(tmp_path: Path) -> None:
         writer.append(some())
 
 
-def edit(folder: Path, **changes: Any) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | changes))
-
-
 def edit_column(folder: Path, **changes: Any) -> None:
     columns = json.loads((folder / "manifest.json").read_text())["columns"]
     edit(folder, columns=[columns[0] | changes, *columns[1:]])
@@ -196,7 +170,7 @@ DAMAGES = {
     "deep": lambda f: (f / "manifest.json").write_text("[" * 100_000),
     "foreign": lambda f: (f / "manifest.json").write_text('{"name": "web app", "version": 1}'),
     "a list": lambda f: (f / "manifest.json").write_text("[]"),
-    "newer": lambda f: edit(f, version=2),
+    "newer": lambda f: edit(f, version=3),
     "older": lambda f: edit(f, version=0),
     "count": lambda f: edit(f, count=5),
     "count and batches": lambda f: edit(f, count=5, batches=[[5, 1]]),
@@ -247,9 +221,12 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
         open_store(tmp_path / "s")
 
 
-def test_random_damage_to_the_manifest_never_crashes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("earlier", [True, False])
+def test_random_damage_to_the_manifest_never_crashes(tmp_path: Path, earlier: bool) -> None:
     features = some()
     features.save(tmp_path)
+    if earlier:
+        make_earlier(tmp_path)
     text, rng = (tmp_path / "manifest.json").read_bytes(), np.random.default_rng(0)
     for _ in range(300):
         changed = bytearray(text)

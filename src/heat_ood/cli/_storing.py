@@ -42,7 +42,7 @@ def store(
         kinds: of the distortions, if the images are distorted; they then stand in another order than their files.
     """
     from ..features import FEATURES_FILE, read_manifest
-    from ._sidecar import check_sidecar, write_sidecar
+    from ._sidecar import check_sidecar, read_sidecar, write_sidecar
 
     if options.model is None:
         raise typer.BadParameter(
@@ -64,14 +64,26 @@ def store(
         record |= {"files": None, "sources": record["files"], "kinds": list(kinds)}
     begun = not overwrite and (out / FEATURES_FILE).exists() and read_manifest(out).count > 0
     known = begun and check_sidecar(out, record)
-    if not begun:
+    stands = not begun and finished(out) and read_sidecar(out) is not None
+    if not begun and not stands:
         write_sidecar(out, record)
     features = run(extractor, options.loader(found), not begun)
-    if begun and not known:
+    if stands or (begun and not known):  # what stood there has been replaced, so its record is now too
         write_sidecar(out, record)
     result = summary(features, out) | {"classes": record["classes"], "model": options.model}
     result |= {"preprocessing": found.preprocessing}
     return features, result | ({"skipped": list(found.skipped)} if found.skipped else {})
+
+
+def finished(store: Path) -> bool:
+    """Whether features stand there, which stay until others are finished in their place."""
+    from ..errors import FormatError
+    from ..features import read_manifest
+
+    try:
+        return read_manifest(store).finished
+    except FormatError:
+        return False
 
 
 def summary(features: Features, path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -24,8 +25,12 @@ from torch.utils.data.sampler import SubsetRandomSampler, WeightedRandomSampler
 from ..errors import InputError
 from ._columns import as_labels
 from ._features import Features
+from ._stamps import UnknownError, size_of
 
-__all__ = ["Batch", "Inputs", "check_loader", "check_order", "count_of", "label_array", "rest_of", "similar", "unpack"]
+__all__ = [
+    *("Batch", "Inputs", "check_loader", "check_order", "count_of", "label_array", "promised_by", "rest_of"),
+    *("similar", "unpack"),
+]
 
 LABELS = ("label", "labels", "target", "targets", "y")
 KEPT = (
@@ -173,10 +178,27 @@ def check_order(loader: Any) -> None:
 
 def count_of(loader: Any) -> int | None:
     """How many samples a loader will give, if it can be known without running it."""
+    if isinstance(loader, list | tuple):
+        with suppress(UnknownError, StopIteration, IndexError, TypeError):
+            return sum(size_of(batch) for batch in loader)
+        return None
     if isinstance(loader, DataLoader) and loader.batch_size is not None and type(loader.sampler) is SequentialSampler:
         n = len(loader.sampler)
         return n // loader.batch_size * loader.batch_size if loader.drop_last else n
     return None
+
+
+def promised_by(loader: Any) -> int | None:
+    """How many batches a loader says that it will give; None where it does not, or only by a guess.
+
+    A data set that is a stream has a guess at best: its workers split it among them, and each drops its own rest.
+    """
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return None
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError, AttributeError):
+        return None
 
 
 def rest_of(loader: Any, done: int, labels: np.ndarray[Any, Any] | None) -> Iterator[Any] | None:

@@ -315,17 +315,33 @@ class Features:
     # On disk
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write a folder of ``.npy`` files with a ``manifest.json``; :meth:`open` reads it back, memory-mapped."""
+        """Write a folder of ``.npy`` files with a ``manifest.json``; :meth:`open` reads it back, memory-mapped.
+
+        Features that are there already are replaced in one step: a kill leaves the old ones or the new ones.
+        """
         from ._store import save
 
         save(self, path)
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> Features:
-        """Open a finished store, memory-mapped: it takes next to no memory, whatever its size."""
+    def open(cls, path: str | PathLike[str], verify: bool = False) -> Features:
+        """Open a finished store, memory-mapped: it takes next to no memory, whatever its size.
+
+        Args:
+            path: the folder.
+            verify: read all files and compare their checksums. Without it their sizes, headers and first and last
+                numbers are checked, which costs next to nothing whatever their size.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     Features(avg=torch.rand(3, 2)).save(folder)
+            ...     Features.open(folder, verify=True)
+            Features(n=3, avg=2)
+        """
         from ._store import open_store
 
-        return open_store(path)
+        return open_store(path, verify)
 
     def __repr__(self) -> str:
         parts = [f"n={len(self)}"] + [f"{column_name(k)}={v.shape[1]}" for k, v in self._columns.items()]

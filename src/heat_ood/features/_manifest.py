@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..errors import Argument, FormatError
+from ..errors import FormatError
 from ..files import Format, write
+from ._journal import sizes_in
+from ._regular import AGAIN, open_regular
 from ._seen import Seen
 
-__all__ = ["AGAIN", "FEATURES_FILE", "Column", "Manifest", "read_manifest", "write_manifest"]
+__all__ = [
+    *("FEATURES_FILE", "FILE_NAME", "NEXT_FILE", "Checksum", "Column", "Found", "Manifest"),
+    *("digest_of", "find", "read_manifest", "write_manifest"),
+]
 
-FORMAT = Format("heat-ood features", 1)
+FORMAT = Format("heat-ood features", 2)
+CHECKED = 2
+"""The version from which on a manifest and its files have checksums."""
 FEATURES_FILE = "manifest.json"
+NEXT_FILE = "manifest-next.json"
+"""The manifest of features that are being made, while those that they are to replace still stand."""
 FOREIGN = "Pass a folder that Extractor.extract or Features.save wrote."
-AGAIN = ("Extract the features again, with ", Argument("overwrite", True), ".")
-"""What to do about features that are damaged."""
 FLOATS = ("<f2", "<f4", "<f8")
 FILE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*\.npy")
 POOLINGS = ("avg", "std", "logits", "labels", "weight", "bias")
+LARGEST = 2**27
+"""Bytes of a manifest; what is larger is none of ours."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,19 @@ class Column:
         """Bytes of one row."""
         return int(self.dtype[-1]) * max(self.width, 1)
 
+    @property
+    def kind(self) -> tuple[str, str | None, str, int]:
+        """What it holds, whatever its file is called."""
+        return self.pooling, self.layer, self.dtype, self.width
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """Of the numbers in a file, without its header: SHA-256 of all, and CRC-32 of its first and last bytes."""
+
+    sha256: str
+    ends: int
+
 
 @dataclass
 class Manifest:
@@ -53,6 +78,8 @@ class Manifest:
     classes: int = 0  # rows of the head
     origin: str = ""  # what the samples are, where they are not the loader's own
     seen: dict[str, Any] = field(default_factory=dict)  # see Seen
+    checksums: dict[str, Checksum] = field(default_factory=dict)  # by file
+    replaces: list[str] = field(default_factory=list)  # the files of the store whose place this one is to take
 
     def add_batch(self, size: int) -> None:
         self.count += size
@@ -61,26 +88,101 @@ class Manifest:
         else:
             self.batches.append([size, 1])
 
+    @property
+    def files(self) -> list[str]:
+        """The names of all files but the manifest."""
+        return [column.file for column in self.columns + self.head]
 
-def write_manifest(manifest: Manifest, folder: Path) -> None:
-    """Replace the manifest in one step: a reader, or a kill, sees the old one or the new one."""
-    text = json.dumps(FORMAT.stamp(asdict(manifest)), indent=1)
-    write(folder / FEATURES_FILE, text + "\n", durable=manifest.finished)
+    @property
+    def number_of_batches(self) -> int:
+        return sum(times for _, times in self.batches)
 
 
-def read_manifest(folder: Path) -> Manifest:
+class Found(NamedTuple):
+    """A manifest as it was found.
+
+    Args:
+        manifest: what it says, with the batches of its journal where it is not finished.
+        key: the digest of its bytes, which its journal bears.
+        state: tells whether the file has been replaced since.
+        exact: whether it is to the byte what :func:`write_manifest` writes.
+    """
+
+    manifest: Manifest
+    key: str
+    state: tuple[int, ...]
+    exact: bool
+
+
+def write_manifest(manifest: Manifest, folder: Path, file: str = FEATURES_FILE) -> str:
+    """Replace the manifest in one step: a reader, or a kill, sees the old one or the new one.
+
+    Returns:
+        The key that its journal will bear.
+    """
+    content = FORMAT.stamp(asdict(manifest))
+    data = rendered({**content, "sha256": digest_of(content)})
+    write(folder / file, data, durable=manifest.finished)
+    return hashlib.sha256(data).hexdigest()
+
+
+def rendered(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """The checksum that a manifest bears of all else in it."""
+    rest = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def read_manifest(folder: Path, file: str = FEATURES_FILE) -> Manifest:
     """Read and check a manifest; anything that is not as :func:`write_manifest` left it is a FormatError."""
-    path = folder / FEATURES_FILE
+    return find(folder, file).manifest
+
+
+def find(folder: Path, file: str = FEATURES_FILE) -> Found:
+    """A manifest as it is on the disk, and the batches that its journal counts."""
+    path = folder / file
     try:
-        data = FORMAT.read(path, FOREIGN, AGAIN)
-    except FileNotFoundError:
-        raise FormatError(f"{folder} holds no features: it has no {FEATURES_FILE}. {FOREIGN}") from None
-    except OSError as error:
-        raise FormatError(f"{path} cannot be read ({error}). ", *AGAIN) from None
+        text, state = read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FormatError(f"{folder} holds no features: it has no {file}. {FOREIGN}") from None
+    data = FORMAT.parse(text, path, FOREIGN, AGAIN)
+    key = hashlib.sha256(text).hexdigest()
     try:
-        return parse(data)
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        if data["version"] >= CHECKED and data.get("sha256") != digest_of(data):
+            raise ValueError("its checksum does not match")
+        manifest = parse(data)
+        try:
+            for size in () if manifest.finished else sizes_in(folder, key):
+                manifest.add_batch(size)
+        except FormatError:
+            if state_of(path) == state:
+                raise
+            return find(folder, file)  # a writer has replaced it, and its journal
+        return Found(manifest, key, state, text == rendered(data))
+    except FormatError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise FormatError(f"{path} is damaged ({error}). ", *AGAIN) from None
+
+
+def read(path: Path) -> tuple[bytes, tuple[int, ...]]:
+    descriptor = open_regular(path)
+    with open(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        if size > LARGEST:
+            raise FormatError(f"{path} has {size:,} bytes, too many for a manifest. {FOREIGN}")
+        try:
+            return file.read(LARGEST), state_of(descriptor)
+        except OSError as error:
+            raise FormatError(f"{path} cannot be read ({error}). ", *AGAIN) from None
+
+
+def state_of(file: Path | int) -> tuple[int, ...]:
+    about = os.stat(file)
+    return (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 
 def parse(data: dict[str, Any]) -> Manifest:
@@ -96,10 +198,14 @@ def parse(data: dict[str, Any]) -> Manifest:
         classes=size(data["classes"], "classes"),
         origin=typed(data.get("origin", ""), str, "origin"),
         seen=Seen.read(typed(data.get("seen", {}), dict, "seen")).to_dict(),
+        checksums={
+            file: parse_checksum(item) for file, item in typed(data.get("checksums", {}), dict, "checksums").items()
+        },
+        replaces=[file_name(item) for item in typed(data.get("replaces", []), list, "replaces")],
     )
     if any(len(pair) != 2 for pair in manifest.batches) or sum(a * b for a, b in manifest.batches) != manifest.count:
         raise ValueError("the batches do not add up to the count")
-    files = [c.file for c in manifest.columns + manifest.head]
+    files = manifest.files
     names = [(c.layer, c.pooling) for c in manifest.columns + manifest.head]
     if len(set(files)) != len(files) or len(set(names)) != len(names):
         raise ValueError("two columns share a name or a file")
@@ -107,6 +213,8 @@ def parse(data: dict[str, Any]) -> Manifest:
         raise ValueError("the head needs a weight and a bias")
     if manifest.finished and not any(c.pooling != "labels" for c in manifest.columns):
         raise ValueError("no columns")
+    if manifest.finished and data["version"] >= CHECKED and set(manifest.checksums) != set(files):
+        raise ValueError("the checksums are not those of its files")
     return manifest
 
 
@@ -115,28 +223,44 @@ def parse_column(item: Any) -> Column:
     column = Column(
         pooling=typed(item["pooling"], str, "pooling"),
         layer=None if item["layer"] is None else typed(item["layer"], str, "layer"),
-        file=typed(item["file"], str, "file"),
+        file=file_name(item["file"]),
         dtype=typed(item["dtype"], str, "dtype"),
         width=size(item["width"], "width"),
     )
     if column.pooling not in POOLINGS or (column.layer is not None and column.pooling not in ("avg", "std")):
-        raise ValueError(f"column {column.pooling!r}")
-    if not FILE_NAME.fullmatch(column.file):
-        raise ValueError(f"file name {column.file!r}; files must lie in the folder itself")
+        raise ValueError(f"column {shown(column.pooling)}")
     if column.dtype not in (("<i8",) if column.pooling == "labels" else FLOATS):
-        raise ValueError(f"dtype {column.dtype!r} of {column.file}")
+        raise ValueError(f"dtype {shown(column.dtype)} of {column.file}")
     if (column.width == 0) != (column.pooling in ("labels", "bias")):
         raise ValueError(f"width {column.width} of {column.file}")
     return column
 
 
+def parse_checksum(item: Any) -> Checksum:
+    item = typed(item, dict, "checksum")
+    return Checksum(typed(item["sha256"], str, "checksum"), size(item["ends"], "checksum"))
+
+
+def file_name(value: Any) -> str:
+    name: str = typed(value, str, "file")
+    if not FILE_NAME.fullmatch(name) or len(name) > 200:
+        raise ValueError(f"file name {shown(name)}; files must lie in the folder itself")
+    return name
+
+
 def typed(value: Any, kind: type, name: str) -> Any:
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is {value!r}")
+        raise TypeError(f"{name} is {shown(value)}")
     return value
 
 
 def size(value: Any, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise ValueError(f"{name} is {value!r}")
+        raise ValueError(f"{name} is {shown(value)}")
     return value
+
+
+def shown(value: Any) -> str:
+    """A value of a file for an error, which may be long."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:80] + "…"

@@ -13,15 +13,16 @@ import torch
 from torch import Tensor
 
 from ..errors import Argument, InputError, Notice
-from ..files import is_part
 from ..progress import sample_bar
-from ._batches import Batch, check_order, count_of, rest_of, unpack
+from ._batches import Batch, check_order, count_of, promised_by, rest_of, unpack
 from ._columns import column_name
 from ._contrast import Distorted
 from ._features import Features
-from ._manifest import FEATURES_FILE, Manifest
+from ._manifest import Manifest
+from ._mapped import Numpy
 from ._seen import Seen
-from ._store import Numpy, Writer, open_store
+from ._stamps import stamps_in_order
+from ._store import Writer, open_store
 
 if TYPE_CHECKING:
     from ._extractor import Extractor
@@ -47,6 +48,7 @@ def extract(
     if dtype not in DTYPES:
         raise InputError(f"Features cannot be stored as {dtype}. Choose torch.float32, torch.float16 or torch.float64.")
     total, origin = (loader.count, loader.origin) if isinstance(loader, Distorted) else (count_of(loader), "")
+    promised = promised_by(loader.drawn if isinstance(loader, Distorted) else loader)
     fingerprint = extractor.compute_fingerprint()
     seen = extractor.seen(loader)
     if path is None:
@@ -63,17 +65,12 @@ def extract(
     with opened(folder, fingerprint, overwrite, origin, seen) as writer:
         check_dtype(writer.manifest, dtype, folder)
         if writer.manifest.finished:
-            if total not in (None, writer.manifest.count):
-                raise InputError(
-                    f"{folder} holds features of {writer.manifest.count} samples, but the loader has {total}. "
-                    "Choose another path for other data, or pass ",
-                    Argument("overwrite", True),
-                    ".",
-                )
+            check_length(writer, total, promised)
             writer.check_seen(seen)
-            warnings.warn(Notice(f"The features in {folder} are there already, and are reused."), stacklevel=3)
+            unsure = " How many samples this loader has is not known." if total is promised is None else ""
+            warnings.warn(Notice(f"The features in {folder} are there already, and are reused.{unsure}"), stacklevel=3)
             return open_store(folder)
-        writer.check_seen(seen)
+        writer.check_seen(seen, lambda: stamps_in_order(loader.drawn if isinstance(loader, Distorted) else loader))
         with sample_bar(progress, description, total, writer.manifest.count) as advance:
             batches = (unpack(b, extractor.network) for b in remaining(loader, writer, extractor))
             for features in stream(extractor, batches, dtype, lambda _: None):
@@ -81,6 +78,12 @@ def extract(
                 advance(len(features))
         if not writer.manifest.count:
             raise InputError("The loader yields no batches. Check its data set; a generator can be used only once.")
+        if promised is not None and writer.manifest.number_of_batches < promised:
+            raise InputError(
+                f"The loader ended after {writer.manifest.number_of_batches} of the {promised} batches that its len() "
+                f"promises, so the features in {folder} are not finished. Mend it and run again to go on from there; "
+                "where its len() is wrong, pass iter(loader)."
+            )
         writer.finish()
     return open_store(folder)
 
@@ -88,14 +91,26 @@ def extract(
 def opened(folder: Path, fingerprint: str, overwrite: bool, origin: str, seen: Seen) -> Writer:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. Pass a path for a folder.")
-    strange = (
-        folder.is_dir()
-        and not (folder / FEATURES_FILE).exists()
-        and any(not is_part(f.name, FEATURES_FILE) for f in folder.iterdir())
-    )
-    if strange:
-        raise InputError(f"{folder} exists and holds no features. Choose another path, so that nothing is lost.")
     return Writer(folder, fingerprint, overwrite=overwrite, origin=origin, seen=seen)
+
+
+def check_length(writer: Writer, total: int | None, promised: int | None) -> None:
+    """A finished store must be as long as the loader, by samples or, where these are not known, by batches."""
+    count, batches = writer.manifest.count, writer.manifest.number_of_batches
+    if total is not None and total != count:
+        raise InputError(
+            f"{writer.folder} holds features of {count} samples, but the loader has {total}. "
+            "Choose another path for other data, or pass ",
+            Argument("overwrite", True),
+            ".",
+        )
+    if total is None and promised is not None and promised != batches:
+        raise InputError(
+            f"{writer.folder} holds features of {batches} batches, but the loader has {promised}. Pass a loader with "
+            "the same batch size, choose another path for other data, or pass ",
+            Argument("overwrite", True),
+            ".",
+        )
 
 
 def stream(extractor: Extractor, batches: Iterable[Batch], dtype: torch.dtype, advance: Advance) -> Iterator[Features]:
@@ -109,15 +124,18 @@ def stream(extractor: Extractor, batches: Iterable[Batch], dtype: torch.dtype, a
 def remaining(loader: Iterable[Any], writer: Writer, extractor: Extractor) -> Iterator[Any]:
     """What a loader yields after the batches that are written; those must be the same as then."""
     manifest, labels = writer.manifest, writer.labels()
-    done, sizes = manifest.count, [size for size, times in manifest.batches for _ in range(times)]
+    done = manifest.count
     if not done:
         return iter(loader)
-    if all(size == getattr(loader, "batch_size", None) for size in sizes[:-1]):
+    *full, (last, times) = manifest.batches
+    wanted = getattr(loader, "batch_size", None)
+    if all(size == wanted for size, _ in full) and (times == 1 or last == wanted):
         rest = rest_of(loader, done, labels)
         if rest is not None:
             return rest
 
     iterator, start = iter(loader), 0
+    sizes = (size for size, times in manifest.batches for _ in range(times))
     for number, size in enumerate(sizes, 1):
         batch = next(iterator, None)
         if batch is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -71,6 +72,11 @@ class ImageSet(Dataset[Any]):
             "files": self.files,
         }
 
+    @property
+    def stamps(self) -> list[tuple[int, int]] | None:
+        """The size and the time of change of each file, which tell whether it is still the same; None without files."""
+        return None
+
 
 class FolderImages(ImageSet):
     """The image files of a folder; see :func:`open_images`."""
@@ -91,6 +97,10 @@ class FolderImages(ImageSet):
     @property
     def identity(self) -> dict[str, Any]:
         return {**super().identity, "files": list(self.files)}
+
+    @property
+    def stamps(self) -> list[tuple[int, int]]:
+        return [stamp_of(self.root / name) for name in self.files]
 
 
 class ArrayImages(ImageSet):
@@ -116,3 +126,12 @@ class ArrayImages(ImageSet):
                 if entry.filename in ("images.npy", "labels.npy")
             }
         return {**super().identity, "checksums": sums}
+
+
+def stamp_of(file: Path) -> tuple[int, int]:
+    """The size of a file and when it was changed; zeros where it is gone, which reading it will say."""
+    try:
+        about = os.stat(file)
+    except OSError:
+        return 0, 0
+    return about.st_size, about.st_mtime_ns

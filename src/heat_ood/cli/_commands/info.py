@@ -19,9 +19,14 @@ __all__ = ["info"]
 @command(order=90)
 def info(
     path: Annotated[Path, typer.Argument(help="A guard, a detector, or stored features.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read stored features whole and compare their checksums.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Say what a folder holds: a guard or a detector (checked whole), or stored features, and what they saw.
+
+    Of stored features sizes, headers and the ends of each file are checked; --verify reads all of them.
 
     [dim]Example:[/dim]
 
@@ -37,7 +42,7 @@ def info(
     elif (path / DETECTOR_FILE).exists():
         about_detector(path, json)
     elif (path / FEATURES_FILE).exists():
-        about_features(path, json)
+        about_features(path, json, verify)
     else:
         what = "There is no such folder" if not path.exists() else f"It has neither {DETECTOR_FILE} nor {FEATURES_FILE}"
         raise InputError(
@@ -58,6 +63,7 @@ def about_guard(path: Path, json: bool) -> None:
         "model_weights": str(path / WEIGHTS) if record.weights else None,
         "layers": layers,
         "head": "none" if record.headless else record.head,
+        "verified": "the detector; the weights are compared with its fingerprint when the guard is loaded",
     }
     about_detector(path / DETECTOR, json, about)
 
@@ -81,6 +87,7 @@ def about_detector(path: Path, json: bool, about: Mapping[str, Any] = MappingPro
     calibration = None if known is None else {"samples": len(known.scores), "per_class": known.per_class}
     outcomes, log = getattr(energy, "outcomes", {}), getattr(energy, "log", {})
     result: dict[str, Any] = {**about, "detector": str(path), "method": energy.name, "reads": energy.reads}
+    result.setdefault("verified", "all of it")
     result |= {"priors": getattr(energy, "priors_", ()), "settings": energy.settings, "calibration": calibration}
     result |= {"fingerprint": energy.fingerprint, "bytes": sum(f.stat().st_size for f in path.iterdir() if f.is_file())}
     if json:
@@ -99,13 +106,13 @@ def about_detector(path: Path, json: bool, about: Mapping[str, Any] = MappingPro
         show(training_table(outcomes, log))
 
 
-def about_features(path: Path, json: bool) -> None:
+def about_features(path: Path, json: bool, verify: bool) -> None:
     from ...features import Features, column_name, read_manifest
     from .._sidecar import read_sidecar
 
     manifest = read_manifest(path)
     if manifest.finished:
-        Features.open(path)
+        Features.open(path, verify=verify and bool(manifest.checksums))
     columns = {column_name((c.layer, c.pooling)): {"width": c.width or 1, "dtype": c.dtype} for c in manifest.columns}
     sidecar = read_sidecar(path) or {}
     result = {"features": str(path), "finished": manifest.finished, "samples": manifest.count, "columns": columns}
@@ -115,6 +122,14 @@ def about_features(path: Path, json: bool) -> None:
         "head": bool(manifest.head),
         "fingerprint": manifest.fingerprint,
     }
+    if verify:
+        result["verified"] = (
+            "not finished"
+            if not manifest.finished
+            else "all of it"
+            if manifest.checksums
+            else "no: it has no checksums, since an earlier version made it"
+        )
     result |= {key: sidecar.get(key) for key in ("model", "images", "preprocessing")} | {
         "class_names": sidecar.get("classes")
     }
