@@ -15,6 +15,7 @@ from ._distortions import KINDS
 from ._distortions import check_kinds as check_kinds
 from ._extractor import Extractor
 from ._features import Features
+from ._finite import check_finite as check_finite
 from ._guard import Guard, Guarded
 from ._heads import outputs_of as outputs_of
 from ._manifest import FEATURES_FILE as FEATURES_FILE

@@ -1,12 +1,14 @@
 """Images from a folder or an ``.npz`` file, resized, cropped and normalised as a model expects them."""
 
-from ._files import UnreadableImageError
+from ._decoding import UnreadableImageError
+from ._decoding import decode_stream as decode_stream
 from ._files import images_below as images_below
 from ._files import is_image as is_image
 from ._opening import open_images
 from ._opening import spread as spread
 from ._preprocessing import IMAGENET as IMAGENET
 from ._preprocessing import Preprocessing
+from ._regular import opened as opened
 from ._sets import FolderImages as FolderImages
 from ._sets import ImageSet
 
