@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import InputError
-from ..images import opened
+from ..files import read
 
 __all__ = ["Table", "read_toml"]
 
@@ -110,8 +110,7 @@ class Table:
 def read_toml(file: Path) -> Table:
     """The top table of a file."""
     try:
-        with opened(file, LARGEST) as stream:
-            data = tomllib.loads(stream.read().decode("utf-8"))
+        data = tomllib.loads(read(file, LARGEST).decode("utf-8"))
         check_numbers(data)
     except (ValueError, RecursionError, MemoryError) as error:
         cause = "it is nested too deep" if isinstance(error, RecursionError) else str(error).removesuffix(".")

@@ -61,6 +61,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
     """Write a file, or replace it, in one step; text is UTF-8.
 
+    What is no text in a file's name (``\\udcff``) is written as its escape, which JSON reads back as it was.
+
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +71,7 @@ def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
         ['it.txt']
     """
     with replacing(path, durable=durable) as part:
-        part.write_bytes(content.encode() if isinstance(content, str) else content)
+        part.write_bytes(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
 
 
 def _part(path: Path) -> tuple[Path, int]:

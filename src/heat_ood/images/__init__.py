@@ -8,7 +8,6 @@ from ._opening import open_images
 from ._opening import spread as spread
 from ._preprocessing import IMAGENET as IMAGENET
 from ._preprocessing import Preprocessing
-from ._regular import opened as opened
 from ._sets import FolderImages as FolderImages
 from ._sets import ImageSet
 

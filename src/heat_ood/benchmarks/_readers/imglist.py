@@ -7,8 +7,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from ...errors import InputError
-from ...images import FolderImages, ImageSet, is_image, opened, spread
+from ...errors import FormatError, InputError
+from ...files import read
+from ...images import FolderImages, ImageSet, is_image, spread
 from .spec import SetSpec
 
 __all__ = ["open_imglist", "parse"]
@@ -49,9 +50,8 @@ def parse(file: Path) -> tuple[list[str], list[int]]:
     """
     names, labels = [], []
     try:
-        with opened(file, LONGEST) as stream:
-            lines = stream.read().decode("utf-8").splitlines()
-    except (UnicodeDecodeError, MemoryError) as error:
+        lines = read(file, LONGEST).decode("utf-8").splitlines()
+    except (UnicodeDecodeError, FormatError) as error:
         raise InputError(f"{file} is no image list: it is not text. Give a file with a path and a label a line.") from (
             error
         )
