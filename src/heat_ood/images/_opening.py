@@ -25,7 +25,7 @@ def open_images(
 
     A folder of folders has a class a subfolder, numbered in the order of their names; a flat folder has no labels.
     Folders without images, hidden ones and those that programs leave behind (``__MACOSX``, ``.ipynb_checkpoints``) are
-    no classes. Pictures of 16 bits are scaled to eight.
+    no classes. Pictures of 16 bits are scaled to eight. Pipes, devices and circles of links are skipped, with a notice.
 
     Args:
         path: the folder or file.
