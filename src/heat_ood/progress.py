@@ -1,7 +1,8 @@
-"""Progress on the terminal; silent where there is none."""
+"""Progress on the terminal, silent where there is none; and text as a terminal may be sent it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -19,10 +20,24 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["Bars", "Report", "progress_bars", "sample_bar"]
+__all__ = ["Bars", "Report", "progress_bars", "sample_bar", "visible"]
+
+_UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal does not show but obeys, and what it cannot be sent: control characters but for the end of a line,
+those that turn the direction of writing, and halves of characters, as names of files may hold them."""
 
 Report: TypeAlias = Callable[[int, int, dict[str, float]], None]
 """Told (done, total, numbers) after each step."""
+
+
+def visible(text: str) -> str:
+    r"""Foreign text as it can be shown: what would command the terminal stands there as its escape.
+
+    Example:
+        >>> print(visible("a\x1b[31mb"))
+        a\x1b[31mb
+    """
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class Bars:
@@ -33,7 +48,7 @@ class Bars:
 
     def add(self, name: str) -> Report:
         """A bar; call it with (done, total, numbers)."""
-        task = self.display.add_task(name, total=None, numbers="")
+        task = self.display.add_task(visible(name), total=None, numbers="")
 
         def report(done: int, total: int, numbers: dict[str, float]) -> None:
             if done % 10 and done != total:
@@ -65,14 +80,16 @@ def sample_bar(enabled: bool, description: str, total: int | None, done: int = 0
         done: how many were done before.
     """
     with _display(enabled, MofNCompleteColumn(), _Speed(), TimeRemainingColumn()) as display:
-        task = display.add_task(description, total=total, completed=done)
+        task = display.add_task(visible(description), total=total, completed=done)
         yield lambda samples: display.advance(task, samples)
 
 
 def _display(enabled: bool, *columns: ProgressColumn) -> Progress:
     console = Console(stderr=True)
     shown = enabled and console.is_terminal
-    return Progress(TextColumn("{task.description}"), BarColumn(), *columns, console=console, disable=not shown)
+    return Progress(
+        TextColumn("{task.description}", markup=False), BarColumn(), *columns, console=console, disable=not shown
+    )
 
 
 class _Speed(ProgressColumn):

@@ -236,7 +236,7 @@ def stratified(train: Features, share: float, seed: int) -> np.ndarray[Any, Any]
         return np.sort(order[: max(2, round(share * len(train)))])
     labels = train.labels.cpu().numpy()[order]
     first = np.argsort(labels, kind="stable")
-    sizes = np.bincount(labels)
+    _, sizes = np.unique(labels, return_counts=True)
     rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     keep = rank < np.repeat(np.maximum(2, np.round(share * sizes)), sizes)
     return np.sort(order[first[keep]])

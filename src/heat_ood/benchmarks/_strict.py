@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import InputError
+from ..files import read
 
 __all__ = ["Table", "read_toml"]
 
 T = TypeVar("T")
 KINDS: dict[type, str] = {str: "text", int: "a whole number", bool: "true or false", dict: "a table", float: "a number"}
 REQUIRED: Any = object()
+LARGEST = 1 << 24
+"""Bytes of a file."""
 
 
 class Table:
@@ -107,7 +110,18 @@ class Table:
 def read_toml(file: Path) -> Table:
     """The top table of a file."""
     try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} is no TOML file ({error}). See docs/benchmarks.md for an example.") from error
+        data = tomllib.loads(read(file, LARGEST).decode("utf-8"))
+        check_numbers(data)
+    except (ValueError, RecursionError, MemoryError) as error:
+        cause = "it is nested too deep" if isinstance(error, RecursionError) else str(error).removesuffix(".")
+        raise InputError(f"{file} is no TOML file ({cause}). See docs/benchmarks.md for an example.") from error
     return Table(data, file)
+
+
+def check_numbers(value: Any) -> None:
+    """Refuse whole numbers of more than 64 bits, which TOML does not have and nothing here can mean."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for item in inner:
+        check_numbers(item)
+    if isinstance(value, int) and value.bit_length() > 63:
+        raise ValueError("a whole number has more than 64 bits")

@@ -111,8 +111,11 @@ class Contrast:
 
     def __post_init__(self) -> None:
         check_kinds(self.kinds)
-        if self.samples is not None and self.samples < 1:
-            raise InputError(f"samples is {self.samples}. Take at least 1 image; contrast = false does without.")
+        if self.samples is not None and not 1 <= self.samples <= 100 * MOST:
+            raise InputError(
+                f"samples is {self.samples}. Take at least 1 image and at most {100 * MOST:,}; contrast = false does "
+                "without."
+            )
         if self.seed < 0:
             raise InputError(f"seed is {self.seed}. Take one of at least 0.")
 
@@ -253,6 +256,8 @@ def read_id(table: Table) -> InDistribution:
     drawn = 1 if own else table.take("calibration", int)
     if drawn < 1:
         raise table.error("calibration", f"is {drawn}", "Take at least 1 test image, or give a set.")
+    if not own and table.take("seed", int, 0) < 0:
+        raise table.error("seed", f"is {table.data['seed']}", "Take one of at least 0.")
     return table.made(
         InDistribution,
         name=name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -77,6 +78,9 @@ app = build()
 
 def main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):  # names of files need not be text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except KeyboardInterrupt:

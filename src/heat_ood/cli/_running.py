@@ -49,6 +49,11 @@ class Running(TyperCommand):
         except KeyboardInterrupt:
             note(f"interrupted; {self.known.interrupted}")
             raise typer.Exit(130) from None
+        except MemoryError as error:
+            if ctx.find_root().params.get("debug"):
+                raise
+            note(f"error: there is not enough memory ({error or 'for what was asked'}). Take fewer samples at a time.")
+            raise typer.Exit(1) from None
         except Exception as error:
             if ctx.find_root().params.get("debug") or not expected(error):
                 raise

@@ -12,6 +12,9 @@ from ..files import Format, write
 __all__ = ["check_sidecar", "read_sidecar", "write_sidecar"]
 
 FORMAT = Format("heat-ood images", 1)
+KINDS: dict[str, type] = {"model": str, "images": str, "files": list, "sources": list, "classes": list}
+KINDS |= {"kinds": list, "preprocessing": dict, "skipped": dict}
+"""What each entry is, where it is there."""
 COMPARED = ("count", "classes", "files", "sources", "checksums", "preprocessing")
 
 
@@ -20,11 +23,19 @@ def path_of(store: Path) -> Path:
 
 
 def read_sidecar(store: Path) -> dict[str, Any] | None:
-    """What is beside the store; None where there is nothing of this format."""
+    """What is beside the store; None where there is nothing of this format, or nothing that can be meant."""
     try:
-        return FORMAT.read(path_of(store), "", "")
+        found = FORMAT.read(path_of(store), "", "")
     except (OSError, FormatError):
         return None
+    return found if all(fits(found.get(name), kind) for name, kind in KINDS.items()) else None
+
+
+def fits(value: Any, kind: type) -> bool:
+    """Whether a value is of a type, or there is none; lists are of text."""
+    if isinstance(value, list):
+        return kind is list and all(isinstance(item, str) for item in value)
+    return value is None or isinstance(value, kind)
 
 
 def write_sidecar(store: Path, record: dict[str, Any]) -> None:

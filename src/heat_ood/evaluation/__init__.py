@@ -9,11 +9,16 @@ from ._evaluation import HEADERS as HEADERS
 from ._evaluation import Evaluation
 from ._evaluation import Row as Row
 from ._layout import layout as layout
+from ._limits import check_count as check_count
+from ._limits import check_finite as check_finite
+from ._limits import check_shares as check_shares
+from ._markdown import code as code
 from ._markdown import escape as escape
 from ._markdown import markdown as markdown
 from ._pictures import Picture
 from ._pictures import unusual as unusual
 from ._scoring import Scorer as Scorer
 from ._scoring import evaluate, evaluate_scores
+from ._sheets import sheet_cell as sheet_cell
 
 __all__ = ["Curve", "Evaluation", "Picture", "compare", "evaluate", "evaluate_scores"]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from ..errors import InputError
 from ..metrics import Scores, as_scores, at_least_95
+from ._limits import check_finite, check_shares
 
 __all__ = ["Curve"]
 
 POINTS, BINS = 101, 40
+LONGEST = 10_000
+"""Points or bins of a curve that was not made here."""
+FARTHEST = 1e300
+"""No edge of a histogram lies beyond: the width of the whole must be a number too."""
 CENTRAL = (0.5, 99.5)
 """Percentiles of the pooled scores between which the histograms lie."""
 
@@ -42,6 +48,16 @@ class Curve:
             raise InputError("A curve has a share of OOD for each share of ID, and an edge more than it has bins.")
         if len(self.ood_density) != bins:
             raise InputError(f"A curve has {bins} bins for ID and {len(self.ood_density)} for OOD. Use the same.")
+        if max(len(self.id_accepted), bins) > LONGEST:
+            raise InputError(f"A curve has more than {LONGEST:,} points or bins. Keep fewer.")
+        shares = (*self.id_accepted, *self.ood_accepted, *self.id_density, *self.ood_density)
+        check_finite("a share of a curve", shares)
+        check_shares("a share of a curve", shares)
+        check_finite("a score of a curve", self.edges if self.threshold is None else (*self.edges, self.threshold))
+        if not all(a <= b for a, b in pairwise(self.edges)):
+            raise InputError("The edges of a histogram fall. Make the curve again, with Curve.of.")
+        if max(map(abs, self.edges)) > FARTHEST:
+            raise InputError(f"The edges of a histogram lie beyond {FARTHEST:g}. Scale the scores.")
 
     @classmethod
     def of(cls, id_scores: Scores, ood_scores: Scores) -> Curve:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from os import PathLike
@@ -15,8 +16,10 @@ from ..files import Format, frame, plain, restored, write
 from ..metrics import METRICS
 from ._curves import Curve
 from ._layout import layout
+from ._limits import check_count, check_shares
 from ._markdown import escape, markdown
 from ._pictures import Picture
+from ._sheets import sheet_cell
 
 __all__ = ["AVERAGE", "CONVENTION", "HEADERS", "Evaluation", "Row"]
 
@@ -53,6 +56,12 @@ class Row:
     fpr_at_95_ood: float
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for metric in METRICS:
+            check_shares(f"{metric} of {self.name!r}", (getattr(self, metric), *self.intervals.get(metric, ())))
+        for count in ("n_id", "n_ood"):
+            check_count(f"{count} of {self.name!r}", getattr(self, count))
+
     def cell(self, metric: str, intervals: bool = False) -> str:
         """A metric in percent with one decimal, with its interval in brackets if asked for and known."""
         text = percent(getattr(self, metric))
@@ -69,6 +78,11 @@ class Bootstrap:
     resamples: int
     level: float
     seed: int
+
+    def __post_init__(self) -> None:
+        check_count("resamples", self.resamples)
+        check_count("seed", abs(self.seed))
+        check_shares("level", (self.level,))
 
 
 @dataclass(frozen=True)
@@ -169,8 +183,8 @@ class Evaluation:
         content = FORMAT.unstamp(FORMAT.check(data, "The evaluation", FOREIGN, AGAIN))
         try:
             found = restored(Stored, content, "evaluation")
-        except FormatError as error:
-            raise FormatError(f"The evaluation is damaged: {error}. {AGAIN}") from error
+        except (FormatError, InputError) as error:
+            raise FormatError(f"The evaluation is damaged: {str(error).removesuffix('.')}. {AGAIN}") from error
         bootstrap = () if found.bootstrap is None else astuple(found.bootstrap)
         evaluation = cls(found.rows, found.average, *bootstrap)
         return replace(evaluation, curves=found.curves, about=found.about, pictures=found.pictures)
@@ -178,7 +192,11 @@ class Evaluation:
     @classmethod
     def from_json(cls, text: str) -> Evaluation:
         """Read :meth:`to_json` back."""
-        return cls.from_dict(FORMAT.parse(text, "The evaluation", FOREIGN, AGAIN))
+        try:
+            content = json.loads(text)  # NaN among it, which 0.1 wrote
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"The evaluation is damaged: it is not JSON ({error}). {AGAIN}") from error
+        return cls.from_dict(content)
 
     def to_csv(self) -> str:
         """A line for each set and one for the average; fractions unrounded, intervals as ``…_low`` and ``…_high``."""
@@ -187,7 +205,7 @@ class Evaluation:
         writer.writerow(["name", "n_id", "n_ood", *(m + end for m in METRICS for end in ("", "_low", "_high"))])
         for row in (*self.rows, self.average):
             cells = [cell for m in METRICS for cell in (getattr(row, m), *row.intervals.get(m, ("", "")))]
-            writer.writerow([row.name, row.n_id, row.n_ood, *cells])
+            writer.writerow([sheet_cell(row.name), row.n_id, row.n_ood, *cells])
         return out.getvalue()
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -103,7 +103,7 @@ def evaluate_scores(
     own: dict[str, dict[str, tuple[float, float]]] = {}
     shared: dict[str, tuple[float, float]] = {}
     if intervals:
-        draws = {name: replicates(s, t, bootstrap, seed, stream=zlib.crc32(name.encode())) for name, t in sets.items()}
+        draws = {name: replicates(s, t, bootstrap, seed, stream=stream_of(name)) for name, t in sets.items()}
         own = {name: percentile_intervals(draw, level) for name, draw in draws.items()}
         shared = percentile_intervals(np.mean(list(draws.values()), axis=0), level)
 
@@ -113,6 +113,11 @@ def evaluate_scores(
     average = Row(AVERAGE, len(s), sum(map(len, sets.values())), **mean, intervals=shared)
     evaluation = Evaluation(rows, average, *((bootstrap, level, seed) if intervals else ()))
     return replace(evaluation, curves={name: Curve.of(s, t) for name, t in sets.items()}) if curves else evaluation
+
+
+def stream_of(name: str) -> int:
+    """A set's own stream of random numbers, by its name; names of files need not be text."""
+    return zlib.crc32(name.encode("utf-8", "surrogatepass"))
 
 
 def named(ood: Any) -> dict[str, Any]:

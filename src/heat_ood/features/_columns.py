@@ -18,12 +18,16 @@ __all__ = [
     "as_head",
     "as_labels",
     "as_matrix",
+    "check_head",
+    "check_labels",
     "check_same_model",
     "column_key",
     "column_name",
 ]
 
 Array: TypeAlias = "Tensor | np.ndarray[Any, Any]"
+MOST_CLASSES = 32_768
+"""What labels may count to without a head, logits or as many samples to show for it."""
 
 
 class Layer(NamedTuple):
@@ -67,7 +71,7 @@ def check_same_model(one: str | None, other: str | None) -> None:
 
 
 def as_matrix(array: Array, name: str) -> Tensor:
-    tensor = array.detach() if isinstance(array, Tensor) else torch.as_tensor(array)
+    tensor = as_tensor(array, name)
     if tensor.ndim != 2:
         raise InputError(
             f"{name} must be a matrix, (samples, features), not of shape {tuple(tensor.shape)}. "
@@ -82,8 +86,17 @@ def as_matrix(array: Array, name: str) -> Tensor:
     return tensor
 
 
+def as_tensor(array: Any, name: str) -> Tensor:
+    try:
+        return array.detach() if isinstance(array, Tensor) else torch.as_tensor(array)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(
+            f"{name} cannot be made a tensor ({str(error).partition('.')[0]}). Pass numbers, as a tensor or an array."
+        ) from error
+
+
 def as_labels(labels: Array | Sequence[int]) -> Tensor:
-    tensor = torch.as_tensor(labels)
+    tensor = as_tensor(labels, "labels")
     if tensor.ndim != 1:
         raise InputError(
             f"labels must be a vector of class numbers, not of shape {tuple(tensor.shape)}. "
@@ -91,18 +104,51 @@ def as_labels(labels: Array | Sequence[int]) -> Tensor:
         )
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise InputError(f"labels must be integers, not {tensor.dtype}. Convert them, for example with .long().")
-    return tensor.long()
+    whole = tensor.long()
+    if tensor.dtype == torch.uint64 and whole.numel() and int(whole.min()) < 0:
+        raise InputError("labels are larger than any class number. Number the classes from 0.")
+    return whole
+
+
+def check_labels(labels: Tensor, classes: int | None) -> None:
+    """Refuse class numbers that nothing speaks for, since memory is taken for every class up to the largest.
+
+    Args:
+        labels: of all samples.
+        classes: as many as the head or the logits have; None where there are neither.
+    """
+    most = max(classes or 0, len(labels), MOST_CLASSES)
+    largest = int(labels.max()) if len(labels) else 0
+    if largest >= most:
+        more = "" if classes is None else f" and {classes:,} classes"
+        first = int((labels >= most).nonzero()[0])
+        raise InputError(
+            f"labels are class numbers, and sample {first} is of class {int(labels[first]):,}: there are "
+            f"{len(labels):,} samples{more}, so numbers up to {most - 1:,} are read. "
+            "Number the classes from 0, for example with numpy.unique(labels, return_inverse=True)."
+        )
 
 
 def as_head(head: tuple[Array, Array | None] | Head) -> Head:
+    """A head as tensors; its numbers are not looked at, since every call of a guard comes by here."""
     weight = as_matrix(head[0], "head weight")
     bias = (
         torch.zeros(len(weight), dtype=weight.dtype, device=weight.device)
         if head[1] is None
-        else torch.as_tensor(head[1]).detach()
+        else as_tensor(head[1], "head bias").detach()
     )
     if bias.shape != (len(weight),):
         raise InputError(
             f"The head's bias must have shape ({len(weight)},), one number a class, not {tuple(bias.shape)}."
         )
     return Head(weight, bias)
+
+
+def check_head(head: Head) -> None:
+    """Refuse a head with NaN or infinities: every score that follows from it would be one."""
+    bad = ~(torch.isfinite(head.weight).all(1) & torch.isfinite(head.bias))
+    if bad.any():
+        raise InputError(
+            f"The head is not finite (NaN or infinite) for {int(bad.sum()):,} of {len(bad):,} classes, the first is "
+            f"class {int(bad.nonzero()[0])}. Pass the weights of a network that was trained without overflow."
+        )

@@ -11,7 +11,19 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ._columns import Array, Head, Layer, as_head, as_labels, as_matrix, check_same_model, column_key, column_name
+from ._columns import (
+    Array,
+    Head,
+    Layer,
+    as_head,
+    as_labels,
+    as_matrix,
+    check_head,
+    check_labels,
+    check_same_model,
+    column_key,
+    column_name,
+)
 from ._seen import Seen
 
 __all__ = ["Features"]
@@ -74,6 +86,8 @@ class Features:
 
         self._head = None if head is None else as_head(head)
         self._check_head()
+        if self._labels is not None:
+            check_labels(self._labels, self._outputs)
 
     @classmethod
     def unchecked(
@@ -102,6 +116,7 @@ class Features:
     def _check_head(self) -> None:
         if self._head is None:
             return
+        check_head(self._head)
         classes, width = self._head.weight.shape
         avg, logits = self.get("avg"), self._columns.get((None, "logits"))
         if avg is not None and avg.shape[1] != width:
@@ -151,14 +166,17 @@ class Features:
     @property
     def classes(self) -> int | None:
         """How many classes there are: by the head, the logits or the labels, in this order."""
+        if self._outputs is None and self._labels is not None and len(self._labels):
+            return int(self._labels.max()) + 1
+        return self._outputs
+
+    @property
+    def _outputs(self) -> int | None:
+        """How many classes the network tells apart."""
         logits = self._columns.get((None, "logits"))
         if self._head is not None:
             return len(self._head.weight)
-        if logits is not None:
-            return logits.shape[1]
-        if self._labels is not None and len(self._labels):
-            return int(self._labels.max()) + 1
-        return None
+        return None if logits is None else logits.shape[1]
 
     def get(self, pooling: str, layer: str | None = None) -> Tensor | None:
         """The column ``pooling`` ("avg", "std" or "logits") of a layer; None where there is none."""
@@ -277,8 +295,8 @@ class Features:
         labels = None
         if labelled and self._labels is not None:
             known = 1 + int(torch.cat([self._labels.cpu(), classes]).max())
-            number = torch.full((known,), -1).index_put((classes,), torch.arange(len(classes)))
-            labels = number[self._labels.cpu()]
+            number = torch.full((known + 1,), -1).index_put((classes,), torch.arange(len(classes)))
+            labels = number[self._labels.cpu().clamp(min=-1)]  # the last is of those that have no class
             if int((labels if self._rows is None else labels[self._rows]).min()) < 0:
                 raise InputError("A sample is of none of the classes. Choose the samples of these classes first.")
         derived = self._derive(columns, labels)

@@ -1,7 +1,24 @@
 """Files: written whole or not at all, with a header that says what they are; values as JSON, and strictly back."""
 
 from ._format import Format
-from ._values import frame, plain, restored
-from ._writing import is_part, locked, replacing, sweep, write
+from ._reading import read
+from ._tensors import write_tensors
+from ._values import frame, plain, restored, short
+from ._writing import is_part, locked, part_of, replacing, sweep, sweep_all, write
 
-__all__ = ["Format", "frame", "is_part", "locked", "plain", "replacing", "restored", "sweep", "write"]
+__all__ = [
+    "Format",
+    "frame",
+    "is_part",
+    "locked",
+    "part_of",
+    "plain",
+    "read",
+    "replacing",
+    "restored",
+    "short",
+    "sweep",
+    "sweep_all",
+    "write",
+    "write_tensors",
+]

@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import Argument, FormatError
+from ._reading import read
 
 __all__ = ["Format"]
 
 _Remedy: TypeAlias = "str | tuple[str | Argument, ...]"
 """What the reader can do: text, or parts of an error's message."""
+LARGEST = 128 * 2**20
+"""Bytes of the largest JSON file that is read: the names of some million samples."""
+MOST = 5_000_000
+"""So many values at most may stand in it: each takes much more memory than its two bytes."""
 
 
 class Format(NamedTuple):
@@ -62,14 +67,38 @@ class Format(NamedTuple):
     def parse(self, text: str | bytes, what: object, foreign: _Remedy, damaged: _Remedy) -> dict[str, Any]:
         """The content of a JSON text of this format; see :meth:`check`."""
         try:
-            content = json.loads(text)
+            content = _parsed(text)
         except (ValueError, RecursionError) as error:
             raise FormatError(f"{what} is damaged: it is not JSON ({error}). ", *_parts(damaged)) from error
         return self.check(content, what, foreign, damaged)
 
-    def read(self, path: Path, foreign: _Remedy, damaged: _Remedy) -> dict[str, Any]:
-        """The content of a JSON file of this format; see :meth:`check`."""
-        return self.parse(path.read_bytes(), path, foreign, damaged)
+    def read(self, path: Path, foreign: _Remedy, damaged: _Remedy, *, follow: bool = True) -> dict[str, Any]:
+        """The content of a JSON file of this format; see :meth:`check` and, for ``follow``, :func:`files.read`."""
+        try:
+            text = read(path, LARGEST, follow=follow)
+        except FormatError as error:
+            raise FormatError(f"{error} ", *_parts(foreign)) from error
+        return self.parse(text, path, foreign, damaged)
+
+
+def _parsed(text: str | bytes) -> Any:
+    """JSON as we write it: no key twice, no number that JSON does not have."""
+    marks = ("[", "{", ",") if isinstance(text, str) else (b"[", b"{", b",")
+    if sum(map(text.count, marks)) > MOST:  # type: ignore[arg-type]
+        raise ValueError("it has too many values")
+    return json.loads(text, object_pairs_hook=_once, parse_constant=_refused)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"it has the key {next(key for key in keys if keys.count(key) > 1)!r:.60} twice")
+    return found
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _parts(remedy: _Remedy) -> tuple[str | Argument, ...]:

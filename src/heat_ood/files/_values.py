@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -11,9 +13,21 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import FormatError, InputError
 
-__all__ = ["frame", "plain", "restored"]
+__all__ = ["frame", "plain", "restored", "short"]
 
 _T = TypeVar("_T")
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+def short(value: Any) -> str:
+    """A value as an error shows it, however large it is.
+
+    Example:
+        >>> short("x"), short(list(range(10**6)))
+        ("'x'", '[0, 1, 2, 3, 4, 5, ...]')
+    """
+    return _SHORT.repr(value)
 
 
 def plain(value: Any) -> Any:
@@ -62,7 +76,10 @@ def restored(kind: type[_T], value: Any, where: str) -> _T:
         Traceback (most recent call last):
         heat_ood.errors.FormatError: limits[1] is 'two', not a number
     """
-    return _restored(kind, value, where)  # type: ignore[no-any-return]
+    try:
+        return _restored(kind, value, where)  # type: ignore[no-any-return]
+    except RecursionError as error:
+        raise FormatError(f"{where} is nested too deep") from error
 
 
 def _restored(kind: Any, value: Any, where: str) -> Any:
@@ -90,10 +107,11 @@ def _simple(kind: type, value: Any, where: str) -> Any:
     if kind is float:
         number = _NUMBERS.get(value) if isinstance(value, str) else value
         if isinstance(number, int | float) and not isinstance(number, bool):
-            return float(number)
+            with suppress(OverflowError):  # a whole number of hundreds of digits
+                return float(number)
     elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
-    raise FormatError(f"{where} is {value!r}, not {_KINDS[kind]}")
+    raise FormatError(f"{where} is {short(value)}, not {_KINDS[kind]}")
 
 
 def _anything(value: Any) -> Any:

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,7 +17,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["is_part", "locked", "replacing", "sweep", "write"]
+__all__ = ["is_part", "locked", "part_of", "replacing", "sweep", "sweep_all", "write"]
 
 _PART = re.compile(r"\.(.+)\.[0-9a-f]{12}\.part")
 """The name of a file while it is written: hidden, and like no other writer's."""
@@ -61,6 +61,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
     """Write a file, or replace it, in one step; text is UTF-8.
 
+    What is no text in a file's name (``\\udcff``) is written as its escape, which JSON reads back as it was.
+
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +71,7 @@ def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
         ['it.txt']
     """
     with replacing(path, durable=durable) as part:
-        part.write_bytes(content.encode() if isinstance(content, str) else content)
+        part.write_bytes(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
 
 
 def _part(path: Path) -> tuple[Path, int]:
@@ -101,15 +103,34 @@ def is_part(name: str, of: str | None = None) -> bool:
     return name.endswith(_FORMER[0]) if of is None else name in [of + end for end in _FORMER]
 
 
+def part_of(name: str) -> str | None:
+    """Of which file a file is an unfinished part, by its name; None where it is none.
+
+    Example:
+        >>> part_of(".it.txt.0123456789ab.part"), part_of("it.txt.part"), part_of("it.txt")
+        ('it.txt', 'it.txt', None)
+    """
+    found = _PART.fullmatch(name)
+    former = (name.removesuffix(end) for end in _FORMER if name.endswith(end))
+    return next(former, None) if found is None else found[1]
+
+
 def sweep(path: Path) -> None:
     """Remove what killed writers left of a file; what a living one writes, and anything else, stays.
 
     Where there are no locks to tell them apart, all stays.
     """
-    with suppress(OSError), os.scandir(path.parent) as entries:
+    sweep_all(path.parent, lambda name: is_part(name, path.name))
+
+
+def sweep_all(folder: Path, chosen: Callable[[str], bool]) -> None:
+    """As :func:`sweep`, in one folder, of all parts whose own name is ``chosen``."""
+    with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if is_part(entry.name, path.name) and stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-                _remove_dead(Path(entry.path))
+            if chosen(entry.name) and is_part(entry.name, part_of(entry.name)):
+                with suppress(OSError):  # gone meanwhile
+                    if stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+                        _remove_dead(Path(entry.path))
 
 
 def _remove_dead(part: Path) -> None:

@@ -6,16 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..energies import columns_of
 from ..errors import Argument, InputError
-from ..features import Features, check_same_model
+from ..features import Features, check_finite, check_same_model
 from ..residual import Residual
-from ._assembly import name_of
-from ._choice import AUTO
+from ._assembly import name_of, unfitted
+from ._choice import AUTO, Choice
 
 if TYPE_CHECKING:
     from ._detector import HEAT
 
-__all__ = ["check_fit"]
+__all__ = ["check_fit", "check_samples"]
 
 
 def check_fit(heat: HEAT, features: Features, contrast: Features | None) -> None:
@@ -62,3 +63,11 @@ def check_fit(heat: HEAT, features: Features, contrast: Features | None) -> None
     for settings in heat.residual.values() if isinstance(heat.residual, Mapping) else [heat.residual]:
         if isinstance(settings, Residual):
             settings.check()
+
+
+def check_samples(heat: HEAT, choice: Choice, features: Features, contrast: Features | None) -> None:
+    """Refuse samples whose features are no numbers, in the columns that the chosen priors read."""
+    names = tuple(dict.fromkeys(name for prior in heat.priors or choice.priors for name in columns_of(unfitted(prior))))
+    for what, given in (("samples to fit", features), ("samples of contrast", contrast)):
+        if given is not None:
+            check_finite(given, names, what)

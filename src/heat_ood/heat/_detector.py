@@ -20,7 +20,7 @@ from ..progress import progress_bars
 from ..registry import register
 from ..residual import Hybrid, Residual
 from ._assembly import assembled, names_of, unfitted
-from ._checks import check_fit
+from ._checks import check_fit, check_samples
 from ._choice import AUTO, Choice, Residuals, default_choice, default_residual, supported
 from ._presets import paper_settings
 from ._training import Trainer, identity_of
@@ -179,6 +179,7 @@ class HEAT(Energy):
         """
         check_fit(self, features, contrast)
         choice = self.choose(features, contrast)
+        check_samples(self, choice, features, contrast)
         fitting, held = self.split(features)
         if self.priors is None:
             choice = supported(choice, fitting, held)

@@ -1,6 +1,7 @@
 """Images from a folder or an ``.npz`` file, resized, cropped and normalised as a model expects them."""
 
-from ._files import UnreadableImageError
+from ._decoding import UnreadableImageError
+from ._decoding import decode_stream as decode_stream
 from ._files import images_below as images_below
 from ._files import is_image as is_image
 from ._opening import open_images

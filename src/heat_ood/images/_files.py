@@ -1,71 +1,82 @@
-"""Image files: which they are, and decoding them."""
+"""Image files: which of the files in a folder they are."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
-from PIL import Image
+from ..errors import InputError, Notice
 
-from ..errors import Argument, InputError
-from ._depth import eight_bits
-
-__all__ = [
-    "SUFFIXES",
-    "UnreadableImageError",
-    "decode",
-    "defect_of",
-    "folders_in",
-    "images_below",
-    "images_in",
-    "is_image",
-]
+__all__ = ["SUFFIXES", "folders_in", "images_below", "images_in", "is_image", "say_odd"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
-SKIP = Argument("skip_unreadable", True)
-FAILURES = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
+FILE, FOLDER, ODD = "file", "folder", "odd"
 
 
-class UnreadableImageError(InputError):
-    """A file that is no image, or a damaged one."""
-
-    def __init__(self, *parts: str | Argument) -> None:
-        # A loader's worker process sends its whole traceback as one text; the last line is ours.
-        line = "".join(map(str, parts)).strip().splitlines()[-1]
-        before, skip, after = line.removeprefix(f"{__name__}.{type(self).__name__}: ").partition(str(SKIP))
-        super().__init__(*((before, SKIP, after) if skip else (before,)))
+def images_in(folder: Path, odd: list[str]) -> list[str]:
+    """The images that lie in the folder itself, sorted; what is named as one and is no file joins the ``odd``."""
+    kinds = {entry.name: kind_of(entry) for entry in entries_of(folder) if is_image(entry.name)}
+    odd += [name for name, kind in kinds.items() if kind == ODD]
+    return sorted(name for name, kind in kinds.items() if kind == FILE)
 
 
-def images_in(folder: Path) -> list[str]:
-    """The images that lie in the folder itself, sorted."""
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if is_image(entry.name) and is_regular(entry))
+def images_below(folder: Path, odd: list[str] | None = None) -> list[str]:
+    """Images at any depth, by their path within the folder, sorted; links to folders are not followed.
 
-
-def images_below(folder: Path) -> list[str]:
-    """Images at any depth, by their path within the folder, sorted; links to folders are not followed."""
-    found, waiting = list[str](), [""]
+    What is named as an image and is no file joins the ``odd``, or is said.
+    """
+    found, strange, waiting = list[str](), list[str](), [""]
     while waiting:
         inner = waiting.pop()
-        with os.scandir(folder / inner) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting += [f"{inner}{entry.name}/"] if is_data(entry.name) else []
-                elif is_image(entry.name) and is_regular(entry):
-                    found.append(inner + entry.name)
+        for entry in entries_of(folder / inner):
+            if entry.is_dir(follow_symlinks=False):
+                waiting += [f"{inner}{entry.name}/"] if is_data(entry.name) else []
+            elif is_image(entry.name) and (kind := kind_of(entry)) != FOLDER:
+                (found if kind == FILE else strange).append(inner + entry.name)
+    if odd is None:
+        say_odd(folder, strange)
+    else:
+        odd += strange
     return sorted(found)
 
 
-def folders_in(folder: Path) -> list[Path]:
-    """The folders that lie in a folder, sorted, without what programs leave there and links that lead back to it."""
-    here = folder.resolve()
-    return sorted(
-        f
-        for f in folder.iterdir()
-        if is_data(f.name) and f.is_dir() and not (f.is_symlink() and here.is_relative_to(f.resolve()))
-    )
+def folders_in(folder: Path, odd: list[str]) -> list[Path]:
+    """The folders that lie in a folder, sorted, without what programs leave there; links that lead back join the
+    ``odd``."""
+    here, found = folder.resolve(), list[Path]()
+    for entry in entries_of(folder):
+        path = folder / entry.name
+        if not is_data(entry.name) or kind_of(entry) != FOLDER:
+            continue
+        if entry.is_symlink() and here.is_relative_to(path.resolve()):
+            odd.append(entry.name)
+        else:
+            found.append(path)
+    return sorted(found)
+
+
+def say_odd(folder: Path, odd: Sequence[str]) -> None:
+    """Say what is no file and was therefore skipped."""
+    if odd:
+        several = f"{len(odd):,} entries of {folder} are" if len(odd) > 1 else f"An entry of {folder} is"
+        warnings.warn(
+            Notice(f"{several} skipped: pipes, devices, or links that lead in a circle ({min(odd)})."), stacklevel=3
+        )
+
+
+def entries_of(folder: Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise InputError(
+            f"The folder {folder} cannot be read ({error.strerror or error}). Change its rights, or take it away."
+        ) from error
 
 
 def is_data(name: str) -> bool:
@@ -78,42 +89,11 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
-def is_regular(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a file and no pipe, device or loop; a link to a file that is gone counts, and will be said
-    to be unreadable."""
-    if not entry.is_symlink():
-        return entry.is_file(follow_symlinks=False)
+def kind_of(entry: os.DirEntry[str]) -> str:
+    """What an entry is, or what it leads to; a link to a file that is gone counts as one, and will be said to be
+    unreadable."""
     try:
-        return stat.S_ISREG(os.stat(entry.path).st_mode)
+        mode = os.stat(entry.path).st_mode
     except OSError as error:
-        return error.errno != errno.ELOOP
-
-
-def decode(file: Path) -> Image.Image:
-    """The picture in a file, in eight bits a channel."""
-    try:
-        return decoded(file)
-    except FAILURES as error:
-        raise UnreadableImageError(
-            f"The image {file} cannot be read ({cause_of(error)}). Replace or remove it, or leave out such files with "
-            f"{SKIP}."
-        ) from error
-
-
-def defect_of(file: Path) -> str | None:
-    """Why an image cannot be read; None where it can."""
-    try:
-        decoded(file)
-    except FAILURES as error:
-        return cause_of(error)
-    return None
-
-
-def decoded(file: Path) -> Image.Image:
-    with Image.open(file) as image:
-        image.load()
-        return eight_bits(image)
-
-
-def cause_of(error: BaseException) -> str:
-    return " ".join(str(error).split()).removesuffix(".") or type(error).__name__
+        return ODD if error.errno == errno.ELOOP else FILE
+    return FILE if stat.S_ISREG(mode) else FOLDER if stat.S_ISDIR(mode) else ODD

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
+import os
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from ._files import SUFFIXES, defect_of, folders_in, images_below, images_in
+from ._archives import read_arrays
+from ._decoding import defect_of
+from ._files import SUFFIXES, folders_in, images_below, images_in, say_odd
 from ._sets import ArrayImages, FolderImages, ImageSet
 
 __all__ = ["open_images", "spread"]
@@ -23,7 +25,7 @@ def open_images(
 
     A folder of folders has a class a subfolder, numbered in the order of their names; a flat folder has no labels.
     Folders without images, hidden ones and those that programs leave behind (``__MACOSX``, ``.ipynb_checkpoints``) are
-    no classes. Pictures of 16 bits are scaled to eight.
+    no classes. Pictures of 16 bits are scaled to eight. Pipes, devices and circles of links are skipped, with a notice.
 
     Args:
         path: the folder or file.
@@ -34,18 +36,27 @@ def open_images(
     root = Path(path)
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, not {limit}.")
-    if not root.exists():
+    if not os.path.lexists(root):
         raise InputError(f"There is no {root}. Pass a folder of images, or an .npz file that holds images.")
     if root.is_file():
         return open_npz(root, labels, limit)
     if not root.is_dir():
-        raise InputError(f"{root} is neither a folder nor a file. Pass a folder of images, or an .npz file.")
+        raise InputError(
+            f"{root} is neither a folder nor a file, but a pipe, a device or a link to nothing. Pass a "
+            "folder of images, or an .npz file."
+        )
     return open_folder(root, labels, limit, skip_unreadable)
 
 
 def open_folder(root: Path, labels: bool, limit: int | None, skip_unreadable: bool) -> ImageSet:
-    flat = images_in(root)
-    nested = {folder.name: found for folder in folders_in(root) if (found := images_below(folder))}
+    odd: list[str] = []
+    flat, nested = images_in(root, odd), dict[str, list[str]]()
+    for folder in folders_in(root, odd):
+        strange: list[str] = []
+        if found := images_below(folder, strange):
+            nested[folder.name] = found
+        odd += [f"{folder.name}/{name}" for name in strange]
+    say_odd(root, odd)
     if flat and nested:
         raise InputError(
             f"{root} holds images beside folders of images ({flat[0]} beside {next(iter(nested))}/), so the classes "
@@ -70,29 +81,7 @@ def open_folder(root: Path, labels: bool, limit: int | None, skip_unreadable: bo
 
 
 def open_npz(file: Path, labels: bool, limit: int | None) -> ImageSet:
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            images = archive["images"]
-            targets = archive["labels"] if labels and "labels" in archive else None
-    except (OSError, ValueError, KeyError, AttributeError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{file} is not an .npz file with an array 'images' ({error}). Write one with "
-            "numpy.savez(file, images=…, labels=…), or pass a folder of images."
-        ) from error
-    if (
-        images.dtype != np.uint8
-        or images.ndim not in (3, 4)
-        or (images.ndim == 4 and images.shape[3] != 3)
-        or not len(images)
-    ):
-        raise InputError(
-            f"The images in {file} are {images.dtype} of shape {images.shape}. Save them as uint8, (n, height, width, "
-            "3), or (n, height, width) if they are grey."
-        )
-    if targets is not None and (targets.shape != (len(images),) or targets.dtype.kind not in "iu"):
-        raise InputError(
-            f"The labels in {file} are {targets.dtype} of shape {targets.shape}. Save {len(images)} integers."
-        )
+    images, targets = read_arrays(file, labels)
     rows = spread(len(images), limit)
     return ArrayImages(file, images, rows, None if targets is None else targets[list(rows)].astype(np.int64))
 

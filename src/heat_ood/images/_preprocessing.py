@@ -19,6 +19,8 @@ __all__ = ["IMAGENET", "Preprocessing"]
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and spread of ImageNet's channels."""
+LARGEST = 16_384
+"""Pixels of a side that images are resized to, before they are cropped."""
 INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
@@ -60,7 +62,7 @@ class Preprocessing:
                 "for grey images), std above zero."
             )
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if not all(math.isfinite(v) and abs(v) <= 1 for v in values):
+            if not all(abs(v) <= 1 for v in values):  # not so of NaN
                 refuse_scale(name, values)
         if self.interpolation not in INTERPOLATIONS:
             raise InputError(
@@ -72,6 +74,12 @@ class Preprocessing:
             )
         if self.size is not None and min(self.size) < 1:
             raise InputError(f"Images cannot be {self.size[0]} × {self.size[1]}. Pass a size of at least 1.")
+        if self.size is not None and max(self.size) / self.crop_pct > LARGEST:
+            raise InputError(
+                f"Images cannot be resized to {max(self.size) / self.crop_pct:,.0f} pixels; {LARGEST:,} are the most. "
+                "Pass a smaller ",
+                *(Argument("size"), ", or a larger ", Argument("crop_pct"), "."),
+            )
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Preprocessing:
@@ -105,6 +113,12 @@ class Preprocessing:
             h, w = image.height, image.width
             narrow = w * target[0] <= h * target[1]
             target = (int(target[1] * h / w), target[1]) if narrow else (target[0], int(target[0] * w / h))
+        most = Image.MAX_IMAGE_PIXELS
+        if most is not None and target[0] * target[1] > most:
+            raise InputError(
+                f"It has {image.height:,} × {image.width:,} pixels, and would have {target[0]:,} × {target[1]:,} with "
+                "its shorter side resized. Crop it, or leave it out."
+            )
         if (image.height, image.width) != target:
             image = image.resize((target[1], target[0]), INTERPOLATIONS[self.interpolation])
         top, left = round((target[0] - height) / 2), round((target[1] - width) / 2)

@@ -14,7 +14,8 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ._files import decode
+from ..errors import InputError
+from ._decoding import UnreadableImageError, decode
 from ._preprocessing import Preprocessing
 
 __all__ = ["ArrayImages", "FolderImages", "ImageSet"]
@@ -46,7 +47,12 @@ class ImageSet(Dataset[Any]):
     def __getitem__(self, index: int) -> Tensor | tuple[Tensor, int]:
         if not 0 <= index < len(self):
             raise IndexError(f"image {index} of {len(self)}")
-        x = self.preprocessing(self.read(self.rows[index]))
+        image = self.read(self.rows[index])
+        try:
+            x = self.preprocessing(image)
+        except InputError as error:
+            name = f"image {index}" if self.files is None else f"image {self.files[index]}"
+            raise UnreadableImageError(f"The {name} of {self.root} cannot be used. {error}") from error
         return x if self.targets is None else (x, int(self.targets[index]))
 
     @abstractmethod

@@ -65,6 +65,8 @@ def log_axis(label: str, values: Sequence[float], infinite: str = "∞", percent
     room = 1 - END - 0.05 if math.inf in values else 1.0
 
     def place(value: float) -> float:
+        if value <= 0:
+            return 0.0  # there is no such place; it stands at the end
         return 1.0 if math.isinf(value) else room * (math.log10(value) - low) / size
 
     named = [(v, f"{100 * v if percent else v:g}") for v in finite] + (

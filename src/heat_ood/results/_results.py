@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -12,8 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import FormatError, InputError
-from ..evaluation import AVERAGE, EVALUATION, Curve, Evaluation, Picture, layout
-from ..files import Format, plain, restored, write
+from ..evaluation import (
+    AVERAGE,
+    EVALUATION,
+    Curve,
+    Evaluation,
+    Picture,
+    check_count,
+    check_finite,
+    check_shares,
+    layout,
+)
+from ..files import Format, plain, read, restored, write
 from ..metrics import METRICS
 
 __all__ = ["KINDS", "Cost", "Curve", "Entry", "Mean", "Missing", "Picture", "Results", "Run", "better"]
@@ -23,7 +35,19 @@ FOREIGN = "Pass a file that heat-ood benchmark, or heat-ood evaluate --save, wro
 AGAIN = "Run the benchmark again, or restore the file."
 NAMES = {"method": "the detector", "id": "the ID set", "backbone": "its network"}
 """What an evaluation says of itself, and what it is called where it does not."""
+LARGEST = 128 << 20
+"""Bytes of a file of results."""
+MOST = 20_000
+"""Cells of a table, entries times sets, and how many of anything else there may be."""
 KINDS = ("baseline", "prior", "corrected", "composition", "heat", "paper")
+
+
+def number_of(text: str) -> float:
+    """A rate that is a key of JSON, and so text."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{text!r:.60} is no false-alarm rate. Give a number between 0 and 1.") from None
 
 
 def better(metric: str) -> int:
@@ -52,6 +76,11 @@ class Run:
     curves: Mapping[str, Curve] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_count("a seed", abs(self.seed))
+        check_finite("a time", (t for t in (self.fit_seconds, self.score_seconds) if t is not None))
+        for rate, measured in self.alarms.items():
+            check_finite("a false-alarm rate", (number_of(rate),))
+            check_shares("a false-alarm rate", (number_of(rate), measured))
         if self.evaluation.curves:
             object.__setattr__(self, "curves", self.curves or self.evaluation.curves)
             object.__setattr__(self, "evaluation", replace(self.evaluation, curves={}))
@@ -82,6 +111,8 @@ class Entry:
             raise InputError(f"The entry {self.name!r} is of no known kind ({self.kind!r}). Use {', '.join(KINDS)}.")
         if not self.runs:
             raise InputError(f"The entry {self.name!r} has no runs. Leave it out, or give it one.")
+        if self.x is not None and math.isnan(self.x):
+            raise InputError(f"The entry {self.name!r} stands at x = NaN. Give a number, or none.")
         if len({run.seed for run in self.runs}) < len(self.runs):
             raise InputError(f"The entry {self.name!r} has two runs with one seed. Give each run a seed of its own.")
 
@@ -102,6 +133,9 @@ class Cost:
     name: str
     milliseconds: float
     share: float
+
+    def __post_init__(self) -> None:
+        check_finite(f"the cost of {self.name!r}", (self.milliseconds, self.share))
 
 
 class Mean(NamedTuple):
@@ -143,11 +177,17 @@ class Results:
 
     def __post_init__(self) -> None:
         known = set(self.sets)
+        cells = len(self.sets) * sum(len(entry.runs) for entry in self.entries)
+        if max(cells, len(self.sets), len(self.entries), len(self.pictures), len(self.missing), len(self.costs)) > MOST:
+            raise InputError(
+                f"There are more than {MOST:,} numbers of a kind, too many for a table. Split the results."
+            )
         if len(known) < len(self.sets) or AVERAGE in known:
             raise InputError(f"The OOD sets {', '.join(self.sets)} need different names, none of them {AVERAGE!r}.")
         keys = [(e.name, e.kind, e.series, e.x) for e in self.entries]
+        times = Counter(keys)
         for entry, key in zip(self.entries, keys, strict=True):
-            if keys.count(key) > 1:
+            if times[key] > 1:
                 raise InputError(f"There are two entries {entry.name!r} of one kind. Give each a name or an x.")
             strangers = [n for run in entry.runs for n in (*run.evaluation.names, *run.curves) if n not in known]
             if strangers:
@@ -256,7 +296,7 @@ class Results:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Results:
         """Read what :meth:`save` wrote as ``.json``."""
-        return cls._read(Path(path).read_bytes(), path)
+        return cls._read(read(Path(path), LARGEST), path)
 
 
 def over_sets(evaluation: Evaluation, metric: str, sets: Sequence[str], average: bool) -> float:
@@ -269,10 +309,13 @@ def over_sets(evaluation: Evaluation, metric: str, sets: Sequence[str], average:
 
 def read_results(path: Path) -> Results:
     """What a benchmark or an evaluation wrote, by what the file says it is."""
-    text = path.read_bytes()
+    try:
+        text = read(path, LARGEST)
+    except FormatError as error:
+        raise FormatError(f"{error} {FOREIGN}") from error
     try:
         content = json.loads(text)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, MemoryError):
         content = None
     if isinstance(content, dict) and content.get("format") == EVALUATION:
         try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluation import AVERAGE, CONVENTION, HEADERS, escape, markdown
+from ..evaluation import AVERAGE, CONVENTION, HEADERS, code, escape, markdown, sheet_cell
 from ..metrics import METRICS
 from ._findings import GAP, SHOWN, Column, champion, columns, in_words, losses, percent
 from ._results import Entry, Results
@@ -129,7 +129,7 @@ def notes(results: Results) -> list[str]:
 def to_markdown(results: Results, full: bool = True) -> str:
     """The table as the paper prints it, its notes, and with ``full`` every metric of the average with intervals."""
     head = f"# {escape(results.title)}\n\n{escape(results.id)} against {len(results.found)} OOD sets, "
-    head += f"{escape(results.backbone)}, experiment `{results.experiment}`.\n"
+    head += f"{escape(results.backbone)}, experiment {code(results.experiment)}.\n"
     parts = [head]
     if results.entries:
         grids = [grid(results, metric) for metric in SHOWN]
@@ -142,7 +142,7 @@ def to_markdown(results: Results, full: bool = True) -> str:
         costs = [[escape(c.name), f"{c.milliseconds:.4g}", f"{100 * c.share:.1f}"] for c in results.costs]
         parts.append(markdown(["part", "milliseconds", "share of HEAT with the backbone, %"], costs, ""))
     if "command" in results.about:
-        parts.append(f"Made by `{results.about['command']}`.\n")
+        parts.append(f"Made by {code(str(results.about['command']))}.\n")
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
@@ -201,7 +201,7 @@ def to_csv(results: Results) -> str:
                 numbers = [
                     n for metric in METRICS for n in (getattr(row, metric), *row.intervals.get(metric, ("", "")))
                 ]
-                writer.writerow([*where, *("" if n != n else n for n in numbers)])
+                writer.writerow([*map(sheet_cell, where), *("" if n != n else n for n in numbers)])
     return out.getvalue()
 
 
@@ -214,7 +214,7 @@ def to_latex(results: Results) -> str:
     grids = [grid(results, metric) for metric in SHOWN]
     spans = [(group, sum(column.group == group for column in shown)) for group in results.groups]
     over = " & ".join(rf"\multicolumn{{{n}}}{{c}}{{\textit{{{tex(group)}}}}}" for group, n in spans)
-    lines = [rf"% {note}".replace("\n", " ") for note in notes(results)]
+    lines = ["% " + " ".join(note.split()) for note in notes(results)]
     lines += [rf"\begin{{tabular}}{{l{'c' * (len(shown) - 1)}|c}}", r"\toprule"]
     lines += [rf" & {over} & \\"] if len(results.groups) > 1 else []
     lines += [" & ".join(["Method", *(tex(column.title) for column in shown)]) + r" \\", r"\midrule"]
@@ -245,4 +245,5 @@ TEX = {
 
 
 def tex(text: str) -> str:
-    return "".join(TEX.get(character, character) for character in " ".join(text.split()))
+    shown = (c for c in " ".join(text.split()) if c.isprintable())
+    return "".join(TEX.get(character, character) for character in shown)

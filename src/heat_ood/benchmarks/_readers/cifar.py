@@ -18,6 +18,8 @@ from .spec import SetSpec, checksum
 
 __all__ = ["LAYOUTS", "BinaryImages", "Layout", "open_cifar"]
 
+LONGEST = 1 << 16
+"""Bytes of the file with the names of the classes."""
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 HOME = "https://www.cs.toronto.edu/~kriz"
@@ -85,7 +87,9 @@ class BinaryImages(ImageSet):
 
     def read_names(self, root: Path) -> list[str] | None:
         file = root / self.layout.names
-        names = file.read_text(encoding="utf-8", errors="replace").split() if file.is_file() else []
+        names = []
+        if file.is_file() and file.stat().st_size <= LONGEST:
+            names = file.read_text(encoding="utf-8", errors="replace").split()
         return names if len(names) == self.layout.classes else None
 
     def read(self, row: int) -> Image.Image:

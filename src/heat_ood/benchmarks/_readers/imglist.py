@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from ...errors import InputError
+from ...errors import FormatError, InputError
+from ...files import read
 from ...images import FolderImages, ImageSet, is_image, spread
 from .spec import SetSpec
 
 __all__ = ["open_imglist", "parse"]
 
+NUMBER = re.compile(r"-?[0-9]{1,9}")
 NONE = -1
+LONGEST = 1 << 30
+"""Bytes of a list."""
+MOST = 1_000_000
+"""No label is larger."""
 
 
 def open_imglist(spec: SetSpec, root: Path, labels: bool, limit: int | None) -> ImageSet:
@@ -43,8 +50,8 @@ def parse(file: Path) -> tuple[list[str], list[int]]:
     """
     names, labels = [], []
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
+        lines = read(file, LONGEST).decode("utf-8").splitlines()
+    except (UnicodeDecodeError, FormatError) as error:
         raise InputError(f"{file} is no image list: it is not text. Give a file with a path and a label a line.") from (
             error
         )
@@ -52,8 +59,9 @@ def parse(file: Path) -> tuple[list[str], list[int]]:
         if not line.strip():
             continue
         name, _, last = line.strip().rpartition(" ")
-        if name and last.lstrip("-").isdecimal() and int(last) >= NONE:
-            labels.append(int(last))
+        label = int(last) if NUMBER.fullmatch(last) else None
+        if name and label is not None and NONE <= label <= MOST:
+            labels.append(label)
         elif is_image(PurePosixPath(line.strip()).name):
             name = line.strip()
             labels.append(NONE)
@@ -63,7 +71,7 @@ def parse(file: Path) -> tuple[list[str], list[int]]:
                 "cats/one.jpg 3."
             )
         path = PurePosixPath(name.strip())
-        if path.is_absolute() or ".." in path.parts:
+        if path.is_absolute() or ".." in path.parts or "\0" in name:
             raise InputError(f"Line {number} of {file} leaves the folder of the images ({name}). Use paths within it.")
         names.append(path.as_posix())
     if not names:

@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image
 
 from ...errors import InputError
-from ...images import ImageSet, UnreadableImageError, open_images, spread
+from ...images import ImageSet, UnreadableImageError, decode_stream, open_images, spread
 from .spec import SetSpec
 
 __all__ = ["DatabaseImages", "open_lsun"]
@@ -49,11 +49,9 @@ class DatabaseImages(ImageSet):
         with self.environment.begin() as transaction:
             value = transaction.get(self.keys[row])
         try:
-            with Image.open(io.BytesIO(value)) as image:
-                image.load()
-                return image
-        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-            cause = " ".join(str(error).split())
+            return decode_stream(io.BytesIO(value))
+        except Exception as error:  # Pillow raises almost anything on damaged images
+            cause = " ".join(str(error).split()).removesuffix(".") or type(error).__name__
             raise UnreadableImageError(
                 f"The entry {self.name(row)} of {self.root} cannot be read as an image ({cause}). Get it again: {GET}."
             ) from error
@@ -74,7 +72,7 @@ def open_lsun(spec: SetSpec, root: Path, labels: bool, limit: int | None) -> Ima
     """The database in the folder, in its ``test_lmdb``, or in a file; else the folder's images."""
     path = spec.at(root)
     found = next((p for p in (path, path / TEST) if (p / FILE).is_file()), path if path.suffix == ".mdb" else None)
-    if found is not None and found.exists():
+    if found is not None and (found.is_file() or (found / FILE).is_file()):
         return DatabaseImages(found, limit)
     if not path.is_dir() or not any(path.iterdir()):
         raise spec.missing(path, GET)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from .spec import SetSpec, checksum
 __all__ = ["MatImages", "open_svhn"]
 
 GET = "http://ufldl.stanford.edu/housenumbers/{}_32x32.mat"
+PACKED, LARGEST = 50, 1 << 28
+"""How many times its bytes the numbers of a file may be, and how many any may have."""
 NUMERIC = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "single", "double")
 
 
@@ -58,7 +61,11 @@ def read_mat(file: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     from scipy.io import loadmat, whosmat
 
     try:
-        kinds = {name: kind for name, _, kind in whosmat(file)}
+        listed = whosmat(file)
+        kinds = {name: kind for name, _, kind in listed}
+        size = sum(math.prod(shape) for name, shape, _ in listed if name in ("X", "y"))
+        if size > LARGEST and size > PACKED * file.stat().st_size:
+            raise refused(file, f"it unpacks to {size:,} numbers, more than {PACKED} times its bytes")
         if odd := [name for name in ("X", "y") if kinds.get(name) not in NUMERIC]:
             raise refused(file, f"{odd[0]} is {kinds.get(odd[0], 'not in it')}, not numbers")
         found = loadmat(file, variable_names=("X", "y"))

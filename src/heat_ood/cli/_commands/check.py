@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 BATCH = 32
+LARGEST = 1 << 28
+"""Bytes that are read from standard input."""
 STANDARD_INPUT = "-"
 VERDICTS = {True: "unlike the training data", False: "like the training data"}
 
@@ -48,7 +50,7 @@ def check(
     with tempfile.TemporaryDirectory(prefix="heat-ood-") as folder:
         piped = Path(folder) / "standard input"
         if STANDARD_INPUT in images:
-            piped.write_bytes(sys.stdin.buffer.read())
+            piped.write_bytes(standard_input())
         found = images_named([piped if name == STANDARD_INPUT else Path(name) for name in images])
         opened = opened_guard(guard, load)
         for row in judged(opened, found):
@@ -64,6 +66,16 @@ def check(
         show(f"{flagged:,} of {len(rows):,} images are {VERDICTS[True]}, at a false-alarm rate of {FALSE_ALARMS:.0%}")
     if flagged:
         raise typer.Exit(3)
+
+
+def standard_input() -> bytes:
+    """What is piped in, if it can be an image."""
+    from ...errors import InputError
+
+    found = sys.stdin.buffer.read(LARGEST + 1)
+    if len(found) > LARGEST:
+        raise InputError(f"Standard input has more than {LARGEST:,} bytes, and is no image. Pipe an image in.")
+    return found
 
 
 def opened_guard(path: Path, load: Any) -> Guard:

@@ -12,7 +12,7 @@ import typer
 
 from .._model_options import ModelOptions, with_model_options
 from .._options import Detector, Json, Members
-from .._output import emit, show, table
+from .._output import console, emit, show, table
 from .._registry import command
 from .._source import Opened, Source
 
@@ -102,13 +102,11 @@ def named(text: str) -> tuple[str, Path]:
 
 def shown(result: Evaluation) -> Table:
     """All metrics where the terminal is wide enough, else the three that matter most, in 80 columns."""
-    from rich.console import Console
-
     from ...metrics import METRICS
 
-    console, wide = Console(), Console(width=10 * NARROW)
+    terminal, wide = console(), console(width=10 * NARROW)
     whole = rows_of(result, METRICS, " ")
-    if console.is_terminal and wide.measure(whole).maximum <= console.width:
+    if terminal.is_terminal and wide.measure(whole).maximum <= terminal.width:
         return whole
     few = rows_of(result, SHOWN, "\n")
     few.caption = (

@@ -46,5 +46,6 @@ def report(
         emit({"report": str(out), "results": runs})
         return
     for texts in words:
-        show("\n".join(texts) + "\n")
+        for text in (*texts, ""):
+            show(text)
     show(facts({"report": out}))

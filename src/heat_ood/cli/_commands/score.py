@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from .._model_options import ModelOptions, with_model_options
 from .._options import Detector, Json, Members
-from .._output import emit, note, show, table
+from .._output import emit_rows, note, show, table
 from .._registry import command, defaults_of
 from .._source import Source
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from ...energies import Energy
 
 __all__ = ["score"]
+
+BLOCK = 4096
+"""Rows that are made at a time."""
 
 
 def library() -> dict[str, Any]:
@@ -63,30 +67,19 @@ def score(
         energy.require_calibrated().check(rate)
     with Source(model_options, energy, member) as source:
         found, names, size = source.open(features)
-        columns: dict[str, list[Any]] = {"sample": list(range(size))}
-        if names is not None:
-            columns["file"] = list(names)
-        scores, classes = judged(energy, found)
-        columns["score"] = scores.tolist()
+        columns: dict[str, Any] = {"sample": range(size)} | ({} if names is None else {"file": names})
+        columns["score"], classes = judged(energy, found)
         if decide:
-            p_values = energy.p_values_of(scores, classes)
-            columns |= {"p_value": p_values.tolist(), "ood": (p_values <= rate).tolist()}
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    flagged = sum(columns["ood"]) if decide else None
+            columns["p_value"] = energy.p_values_of(columns["score"], classes)
+            columns["ood"] = columns["p_value"] <= rate
+    flagged = int(columns["ood"].sum()) if decide else None
     if csv_file is not None:
-        write_csv(csv_file, list(columns), rows)
+        write_csv(csv_file, list(columns), rows_of(columns, range(size)))
     if json:
-        emit(
-            {
-                "detector": str(detector),
-                "fpr": rate if decide else None,
-                "samples": len(rows),
-                "flagged": flagged,
-                "rows": rows,
-            }
-        )
+        about = {"detector": str(detector), "fpr": rate if decide else None, "samples": size, "flagged": flagged}
+        emit_rows(about, "rows", rows_of(columns, range(size)))
     else:
-        report(rows, flagged, rate, limit_rows)
+        report(columns, flagged, rate, limit_rows)
     if not decide:
         note(
             "note: the detector is not calibrated, so there are no p-values. Run heat-ood calibrate with held-out ID "
@@ -107,16 +100,31 @@ def judged(energy: Energy, data: Any) -> tuple[Any, Any]:
     return energy.score(data), predicted(data) if per_class else None
 
 
-def report(rows: list[dict[str, Any]], flagged: int | None, fpr: float, limit: int) -> None:
-    shown = sorted(rows, key=lambda row: -row["score"])[:limit]
+def rows_of(columns: Mapping[str, Any], which: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Some samples as rows, made as they are asked for: a million of them take more memory than all else."""
+    for start in range(0, len(which), BLOCK):
+        some = which[start : start + BLOCK]
+        block = [taken(column, some) for column in columns.values()]
+        yield from (dict(zip(columns, values, strict=True)) for values in zip(*block, strict=True))
+
+
+def taken(column: Any, which: Sequence[int]) -> list[Any]:
+    """Some values of a column, as Python has them."""
+    return column[list(which)].tolist() if hasattr(column, "tolist") else [column[i] for i in which]
+
+
+def report(columns: Mapping[str, Any], flagged: int | None, fpr: float, limit: int) -> None:
+    size = len(columns["sample"])
+    order = columns["score"].argsort(descending=True, stable=True)[:limit].tolist()
+    shown = list(rows_of(columns, order))
     if shown:
-        title = f"the {len(shown)} most unusual of {len(rows):,} samples" if len(shown) < len(rows) else None
+        title = f"the {len(shown)} most unusual of {size:,} samples" if len(shown) < size else None
         show(table(list(shown[0]), [[cell(name, value) for name, value in row.items()] for row in shown], title))
     if flagged is None:
-        show(f"{len(rows):,} samples")
+        show(f"{size:,} samples")
     else:
-        share = f" ({100 * flagged / len(rows):.1f} %)" if rows else ""
-        show(f"{flagged:,} of {len(rows):,} samples{share} judged OOD at a false-alarm rate of {fpr:g}")
+        share = f" ({100 * flagged / size:.1f} %)" if size else ""
+        show(f"{flagged:,} of {size:,} samples{share} judged OOD at a false-alarm rate of {fpr:g}")
 
 
 def cell(name: str, value: Any) -> str:
@@ -125,10 +133,14 @@ def cell(name: str, value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def write_csv(file: Path, header: list[str], rows: list[dict[str, Any]]) -> None:
+def write_csv(file: Path, header: list[str], rows: Iterable[dict[str, Any]]) -> None:
+    from ...evaluation import sheet_cell
     from ...files import replacing
 
-    with replacing(file) as part, open(part, "w", newline="", encoding="utf-8") as out:
+    with (
+        replacing(file) as part,
+        open(part, "w", newline="", encoding="utf-8", errors="backslashreplace") as out,
+    ):
         writer = csv.DictWriter(out, header, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: sheet_cell(value) for name, value in row.items()} for row in rows)

@@ -1,0 +1,5 @@
+"""Models by name: ``timm:NAME``, or ``package.module:function`` that returns one."""
+
+from ._loading import load_model, new_model
+
+__all__ = ["load_model", "new_model"]
