@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..features import Features
 from ..registry import register
 from ._head import OfLogitsPrior
 
@@ -45,12 +42,11 @@ class Gen(OfLogitsPrior):
         super().__init__(proposals)
         self.gamma, self.top = gamma, top
 
-    def fit(self, features: Features) -> Self:
+    def check(self) -> None:
         if not 0 < self.gamma <= 1:
             raise InputError(f"gamma must be positive and at most 1, not {self.gamma}. The paper takes 0.1.")
         if self.top is not None and self.top < 1:
             raise InputError(f"top is how many classes to sum over, at least 1, not {self.top}. None takes all.")
-        return super().fit(features)
 
     def of_logits(self, logits: Tensor) -> Tensor:
         classes = logits.shape[1]

@@ -18,6 +18,7 @@ from ._base import CACHE_FRIENDLY
 from ._composition import compose
 from ._head import logits_of
 from ._inputs import IMAGES, Assessed, InputEnergy, logits_at
+from ._settings import check_positive, check_settings
 
 __all__ = ["ODIN"]
 
@@ -66,7 +67,7 @@ class ODIN(InputEnergy):
 
     def fit(self, data: Any) -> Self:
         """Nothing is learned: check the settings and the first batch, and keep the model's fingerprint."""
-        self.check()
+        check_settings(self)
         if isinstance(data, Features):
             if not len(data):
                 raise InputError("ODIN cannot be fitted to no samples at all. Pass ID features.")
@@ -79,8 +80,7 @@ class ODIN(InputEnergy):
         return self
 
     def check(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise InputError(f"temperature must be positive, not {self.temperature}. The paper takes 1000.")
+        check_positive("temperature", self.temperature, " The paper takes 1000.")
         if not 0 <= self.epsilon < math.inf:
             raise InputError(
                 f"epsilon is the size of a step, zero or more, not {self.epsilon}. The paper takes 0.0014."
@@ -167,7 +167,7 @@ class ODIN(InputEnergy):
         return self.assessed(data, batch_size)
 
     def assessed(self, data: Any, batch_size: int = IMAGES) -> Assessed:
-        self.check()
+        check_settings(self)
         if not isinstance(data, Features):
             return super().assess(data, batch_size)
         self.require_logits(data)
@@ -200,7 +200,6 @@ class ODIN(InputEnergy):
 
     def validate(self) -> None:
         super().validate()
-        self.check()
         if not isinstance(self.perturbed_, bool | None):
             raise InputError(f"whether it moved the calibration's inputs is {self.perturbed_!r}")
 

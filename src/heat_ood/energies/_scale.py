@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..features import Features
 from ..registry import register
 from ._head import HeadPrior, free_energy
 
@@ -47,9 +44,8 @@ class Scale(HeadPrior):
         super().__init__(proposals)
         self.percentile = percentile
 
-    def fit(self, features: Features) -> Self:
+    def check(self) -> None:
         check_percentile(self.percentile)
-        return super().fit(features)
 
     def energy_of(self, z: Tensor) -> Tensor:
         top = z.topk(kept(z, self.percentile), dim=1).values
