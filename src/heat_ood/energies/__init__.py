@@ -39,6 +39,7 @@ from ._product import product_of as product_of
 from ._react import React
 from ._relative import RelativeMixture
 from ._scale import Scale
+from ._settings import MOST_PARTS as MOST_PARTS
 from ._settings import check_kinds as check_kinds
 from ._settings import check_positive as check_positive
 from ._settings import check_settings as check_settings

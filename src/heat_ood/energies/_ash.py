@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..errors import InputError
 from ..registry import register
 from ._head import HeadPrior, free_energy
 from ._scale import check_percentile, factor, kept
@@ -50,6 +51,8 @@ class Ash(HeadPrior):
 
     def check(self) -> None:
         check_percentile(self.percentile)
+        if self.variant not in ("s", "b", "p"):
+            raise InputError(f'There is no ASH variant {self.variant!r}. Choose "s", "b" or "p".')
 
     def energy_of(self, z: Tensor) -> Tensor:
         return free_energy(self.logits_at(self.shaped(z)))

@@ -112,7 +112,7 @@ class Gram(InputEnergy):
         return self
 
     def check(self) -> None:
-        if self.powers < 1:
+        if isinstance(self.powers, bool) or not isinstance(self.powers, int) or self.powers < 1:
             raise InputError(
                 f"powers is how many powers there are, one or more, not {self.powers!r}. The paper has 10."
             )

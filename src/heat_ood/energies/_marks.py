@@ -34,7 +34,7 @@ class Marks(NamedTuple):
     @classmethod
     def read(cls, data: Any) -> Marks:
         """From what JSON holds; what :func:`marks_of` cannot have given is an error."""
-        found = cls(*restored(tuple[tuple[int, ...], tuple[tuple[float, ...], ...]], data, "marks"))  # type: ignore[misc]
+        found = cls(*restored(tuple[tuple[int, ...], tuple[tuple[float, ...], ...]], data, "marks"))
         few = len(found.channels) <= CHANNELS and len(found.rows) <= MARKED
         even = all(len(row) == len(found.channels) and all(map(math.isfinite, row)) for row in found.rows)
         if not few or not even or not all(0 <= channel < 2**31 for channel in found.channels):

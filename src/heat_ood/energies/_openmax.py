@@ -101,6 +101,8 @@ class OpenMax(OfLogits):
             raise InputError(f"tail is how many distances a Weibull is fitted to, at least 2, not {self.tail}.")
         if self.alpha < 1:
             raise InputError(f"alpha is how many logits are revised, at least 1, not {self.alpha}.")
+        if self.distance not in ("euclidean", "cosine", "eucos"):
+            raise InputError(f'There is no distance {self.distance!r}. Choose "euclidean", "cosine" or "eucos".')
 
     def correct(self, features: Features) -> Iterator[tuple[Tensor, Tensor]]:
         """The logits, in float64, and the classes of those samples that are classified correctly, a chunk at a time."""

@@ -47,14 +47,18 @@ def check_settings(energy: Any) -> None:
         Traceback (most recent call last):
         heat_ood.errors.InputError: percentile of Scale is a number, not '85'.
     """
+    try:
+        if isinstance(energy, Limited):
+            energy.check()  # first: it has the better words
+    except TypeError:
+        check_kinds(type(energy), energy.settings)
+        raise
     check_kinds(type(energy), energy.settings)
-    if isinstance(energy, Limited):
-        energy.check()
 
 
 def check_kinds(cls: type[Any], settings: Mapping[str, Any]) -> None:
     """Refuse settings of another type than the class's constructor says; what it does not say may be anything."""
-    kinds = _kinds_of(cls)
+    kinds: dict[str, Any] = _kinds_of(cls)  # type: ignore[arg-type]
     for name, value in settings.items():
         kind = kinds.get(name, Any)
         if fits(value, kind):
@@ -66,10 +70,9 @@ def check_kinds(cls: type[Any], settings: Mapping[str, Any]) -> None:
 
 def check_positive(name: str, value: float, remedy: str = "") -> None:
     """Refuse a number that is not positive, or one that float32 cannot compute with."""
-    if not value > 0:
-        raise InputError(f"{name} must be positive, not {value}.{remedy}")
     if not SMALLEST <= value <= LARGEST:
-        raise InputError(f"{name} must lie between {SMALLEST:g} and {LARGEST:g}, not at {value:g}.{remedy}")
+        limits = f", from {SMALLEST:g} to {LARGEST:g}" if value > 0 else ""
+        raise InputError(f"{name} must be positive{limits}, not {value}.{remedy}")
 
 
 def log_of(value: Any) -> list[dict[str, float]]:
@@ -83,7 +86,7 @@ def log_of(value: Any) -> list[dict[str, float]]:
 
 
 @cache
-def _kinds_of(cls: type[Any]) -> dict[str, Any]:
+def _kinds_of(cls: Any) -> dict[str, Any]:
     try:
         return get_type_hints(cls.__init__)
     except (NameError, TypeError):  # of a user's own class: names that exist for a type checker alone

@@ -41,13 +41,6 @@ def origin_of(weight: Tensor, bias: Tensor) -> Tensor:
     return -inverse @ bias.double()
 
 
-def check_dimension(dimension: int | None) -> None:
-    if dimension is not None and dimension < 0:
-        raise InputError(
-            Argument("dimension", dimension), " is not one of a space. Choose 0 or more, or None for the authors' rule."
-        )
-
-
 def check_complement(origin: Tensor, complement: Tensor, dimension: int | None) -> None:
     """Refuse an origin and directions that do not fit together, or not to the setting."""
     fits = complement.ndim == 2 and origin.shape == complement.shape[:1] and complement.shape[1] > 0
@@ -96,9 +89,6 @@ class VirtualLogit(HeadPrior):
         self.dimension = dimension
         for name in ("origin", "complement", "alpha"):
             self.register_buffer(name, None)
-
-    def check(self) -> None:
-        check_dimension(self.dimension)
 
     def learn(self, features: Features) -> None:
         moments = Moments.of((z, None) for z in self.chunks(features))
@@ -181,9 +171,6 @@ class SubspaceDistance(Borrowing):
     @property
     def space(self) -> Space:
         return Space(("avg",), normalise=False)
-
-    def check(self) -> None:
-        check_dimension(self.dimension)
 
     def fit(self, features: Features) -> Self:
         check_settings(self)

@@ -109,10 +109,9 @@ class Residual:
                 raise InputError(f"Residual({name}={getattr(self, name)!r}): {name} must be {least}.")
         if self.depth > DEEPEST:
             raise InputError(f"Residual(depth={self.depth}): depth is at most {DEEPEST}.")
-        for name, value in {"lam": min(self.lam, 1.0), "odds": self.odds, "temperature": self.temperature}.items():
-            if value is not None and not math.isinf(value):
-                check_positive(name, value)
-        if (self.odds != 1 and not self.bounded) or math.isinf(self.odds):
+        check_positive("lam", min(self.lam, 1.0))
+        check_positive("temperature", 1.0 if self.temperature is None else self.temperature)
+        if (self.odds != 1 and not self.bounded) or math.isinf(self.odds):  # their logarithm alone is used
             raise InputError(
                 f"Residual(odds={self.odds}, bounded={self.bounded}): odds are finite, and other than 1 for a bounded "
                 "residual alone."
