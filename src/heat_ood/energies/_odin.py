@@ -22,6 +22,9 @@ from ._settings import check_positive, check_settings
 
 __all__ = ["ODIN"]
 
+FARTHEST = 1e6
+"""Inputs are not moved farther: no model that is meant has a finite answer there."""
+
 
 @register("odin", "softmax at a high temperature, of perturbed inputs")
 class ODIN(InputEnergy):
@@ -81,9 +84,9 @@ class ODIN(InputEnergy):
 
     def check(self) -> None:
         check_positive("temperature", self.temperature, " The paper takes 1000.")
-        if not 0 <= self.epsilon < math.inf:
+        if not 0 <= self.epsilon <= FARTHEST:
             raise InputError(
-                f"epsilon is the size of a step, zero or more, not {self.epsilon}. The paper takes 0.0014."
+                f"epsilon is the size of a step, zero or more and at most {FARTHEST:g}, not {self.epsilon}. The paper takes 0.0014."
             )
         given: Any = self.std
         if given is not None and not (isinstance(given, Sequence) and given and all(map(is_positive, given))):

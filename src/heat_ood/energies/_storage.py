@@ -91,6 +91,8 @@ def load(path: str | PathLike[str]) -> Energy:
         construct(energy, "", manifest["facts"], tensors)
         if manifest["calibration"] is not None:
             energy.calibration = Calibration(tensors["calibration.scores"])
+            if len(energy.calibration.scores) != count_of(manifest["calibration"]):
+                raise InputError(f"the calibration is not one of {manifest['calibration']} samples")
         place(energy, by_names_of_today(energy, tensors))
         energy.fingerprint = manifest["fingerprint"]
         energy.seen_ = None if manifest.get("seen") is None else Seen.read(manifest["seen"])
