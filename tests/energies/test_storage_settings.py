@@ -1,4 +1,4 @@
-"""What loads, scores: whatever stands in the settings of a file, with checksums that hold, in bounded time and memory."""
+"""What loads, scores: whatever stands in the settings of a file, checksums that hold, in bounded time and memory."""
 
 from __future__ import annotations
 

@@ -165,3 +165,18 @@ def test_what_can_be_read_once_is_refused() -> None:
 def test_the_training_samples_cannot_calibrate() -> None:
     with warnings.catch_warnings(), pytest.raises(InputError, match="are among those that HEAT was fitted to"):
         protect(network(), images(90, 0), images(90, 0), detector=HEAT(residual=None))
+
+
+def test_a_guard_that_is_there_stays_whole_until_the_new_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fitted and not calibrated, the new detector does not take the old one's place."""
+    old = protect(network(), images(90, 0), images(60, 1), tmp_path, detector=HEAT(residual=None))
+    with monkeypatch.context() as patch:
+        patch.setattr(HEAT, "calibrate", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            protect(network(), images(90, 0), images(60, 1), tmp_path, detector=HEAT(residual=QUICK))
+    assert same(heat_ood.load(tmp_path, network()), old)
+    new = protect(network(), images(90, 0), images(60, 1), tmp_path, detector=HEAT(residual=QUICK))
+    assert same(heat_ood.load(tmp_path, network()), new)
+    assert {file.name for file in tmp_path.iterdir()} == {"detector", "guard.json", "features"}, "no checkpoint is left"

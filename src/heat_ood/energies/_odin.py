@@ -86,7 +86,8 @@ class ODIN(InputEnergy):
         check_positive("temperature", self.temperature, " The paper takes 1000.")
         if not 0 <= self.epsilon <= FARTHEST:
             raise InputError(
-                f"epsilon is the size of a step, zero or more and at most {FARTHEST:g}, not {self.epsilon}. The paper takes 0.0014."
+                f"epsilon is the size of a step, zero or more, at most {FARTHEST:g}, not {self.epsilon}. "
+                "The paper takes 0.0014."
             )
         given: Any = self.std
         if given is not None and not (isinstance(given, Sequence) and given and all(map(is_positive, given))):
