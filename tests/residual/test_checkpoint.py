@@ -142,7 +142,7 @@ def test_a_forgery_that_changes_nothing_goes_on(begun: Path, tmp_path: Path) -> 
     assert same(fit(begun.parent), fit(tmp_path / "whole"))
 
 
-def test_those_of_version_0_2_are_refused_with_what_to_do(begun: Path) -> None:
+def test_those_of_earlier_versions_are_refused_with_what_to_do(begun: Path) -> None:
     save_file({"network.0": torch.zeros(1)}, begun, {"identity": "x", "facts": "{}"})
     with pytest.raises(FormatError, match=r"of another version of heat-ood\. Delete it"):
         fit(begun.parent)

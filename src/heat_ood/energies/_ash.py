@@ -36,6 +36,7 @@ class Ash(HeadPrior):
         proposals: fit the mixture too, which is needed to propose, not to score.
 
     Example:
+        >>> from heat_ood.features import Features
         >>> train = Features(avg=torch.ones(3, 2), head=(torch.ones(1, 2), None))
         >>> Ash(percentile=0.5, variant="b").fit(train).score(torch.tensor([[3.0, 1.0]]))
         tensor([-4.])

@@ -29,6 +29,7 @@ class Gen(OfLogitsPrior):
         proposals: fit the mixture too, which is needed to propose, not to score.
 
     Example:
+        >>> from heat_ood.features import Features
         >>> test = Features(logits=torch.tensor([[0.0, 0.0], [0.0, 8.0]]))
         >>> Gen(gamma=0.5).fit(test).score(test)
         tensor([1.0000, 0.0366])

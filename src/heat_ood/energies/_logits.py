@@ -26,6 +26,7 @@ class FreeEnergy(OfLogitsPrior):
         proposals: fit the mixture, which takes a pass over the features and is needed to propose, not to score.
 
     Example:
+        >>> from heat_ood.features import Features
         >>> free = FreeEnergy().fit(Features(logits=torch.zeros(3, 2)))
         >>> free.score(torch.zeros(1, 2))
         tensor([-0.6931])

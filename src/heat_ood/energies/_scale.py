@@ -31,6 +31,7 @@ class Scale(HeadPrior):
         proposals: fit the mixture too, which is needed to propose, not to score.
 
     Example:
+        >>> from heat_ood.features import Features
         >>> train = Features(avg=torch.ones(3, 2), head=(torch.ones(1, 2), None))
         >>> Scale(percentile=0.5).fit(train).score(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
         tensor([ -2.7183, -14.7781])

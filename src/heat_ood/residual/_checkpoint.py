@@ -19,7 +19,7 @@ from ..files import plain, read, write_tensors
 __all__ = ["Checkpoint"]
 
 VERSION = "2"
-"""Those of version 0.2 have none, and no checksum: they are refused, since what is in them cannot be trusted."""
+"""Earlier ones have none, and no checksum: they are refused, since what is in them cannot be trusted."""
 
 
 class Checkpoint:
