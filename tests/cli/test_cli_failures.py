@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import SafetensorError
 from typer.testing import CliRunner
 
 from cli_data import EXTRACT, Run
@@ -152,6 +153,29 @@ def test_a_full_disk_is_named_while_features_are_written(
     monkeypatch.setattr(Writer, "append", full)
     error = run(*EXTRACT, "--images", pictures, "--out", "made/f", code=1).stderr.splitlines()[-1]
     assert error == "error: [Errno 28] No space left on device, while writing to made/f or to temporary files"
+
+
+@pytest.mark.filterwarnings("ignore:The residual of:RuntimeWarning")
+def test_a_full_disk_is_named_while_a_checkpoint_is_written(
+    run: Run, stores: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the same command goes on, whatever a kill left of the file."""
+
+    def full(_: Any, part: Path, *__: Any) -> None:
+        Path(part).write_bytes(b"half")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    command = ("fit", "train", "--out", "made/d", "--prior", "gmm", "--epochs", 2, "--checkpoint", "ckpt")
+    with monkeypatch.context() as patch:
+        patch.setattr("safetensors.torch.save_file", full)
+        error = run(*command, code=1).stderr.splitlines()[-1]
+    assert error == "error: [Errno 28] No space left on device: 'ckpt/gmm.safetensors'"
+    assert not list(Path("ckpt").iterdir())
+    for name in ("gmm.safetensors.part", ".gmm.safetensors.0123456789ab.part"):
+        Path("ckpt", name).write_bytes(b"half")
+    run(*command)
+    assert HEAT.load("made/d").fitted
+    assert not Path("ckpt", "gmm.safetensors").exists()
 
 
 def test_a_device_that_is_full_really() -> None:

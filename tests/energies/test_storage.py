@@ -150,8 +150,10 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
     for energy in (Own(), Composition({"own": Own()}).fit(data())):
         with pytest.raises(InputError, match="Own cannot be saved"):
             energy.save(tmp_path / "it")
+    strange = fitted(GaussianMixture())
+    strange.seed = object()
     with pytest.raises(InputError, match="A setting of type object cannot be saved"):
-        fitted(GaussianMixture(seed=object(), clusters=None)).save(tmp_path / "it")
+        strange.save(tmp_path / "it")
     for unfitted in (HEAT(), GaussianMixture(), Flat(), FreeEnergy(), Composition({"gmm": GaussianMixture()})):
         with pytest.raises(NotFittedError, match="cannot be saved"):
             unfitted.save(tmp_path / "it")

@@ -91,8 +91,8 @@ def test_a_named_model_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     extractor = Extractor(network(), layers="stages", name="my_small_nets:small")
     guard = protect(extractor, images(90, 0), images(60, 1), "g", detector=HEAT(residual=None))
     assert same(heat_ood.load("g"), guard)
-    record = json.loads(Path("g/guard.json").read_text())
-    assert (record["model"], record["weights"], record["stages"]) == ("my_small_nets:small", True, True)
+    (record,) = json.loads(Path("g/guard.json").read_text())["models"].values()
+    assert (record["model"], record["weights"], record["stages"]) == ("my_small_nets:small", "model.safetensors", True)
 
 
 def test_a_model_without_a_name_is_passed(tmp_path: Path) -> None:
@@ -115,11 +115,15 @@ def test_a_detector_alone_is_opened_too(tmp_path: Path) -> None:
         heat_ood.load(tmp_path / "nothing")
 
 
-@pytest.mark.parametrize("change", [{"layers": 3}, {"model": ["x"]}, {"unknown": 1}, {"version": 99}])
-def test_a_damaged_record_is_an_error(tmp_path: Path, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize("change", [{"layers": 3}, {"model": ["x"]}, {"unknown": 1}, {"weights": "../other"}, None])
+def test_a_damaged_record_is_an_error(tmp_path: Path, change: dict[str, Any] | None) -> None:
     protect(network(), images(90, 0), images(60, 1), tmp_path, detector=HEAT(residual=None))
-    record = json.loads((tmp_path / "guard.json").read_text())
-    (tmp_path / "guard.json").write_text(json.dumps({**record, **change}))
+    content = json.loads((tmp_path / "guard.json").read_text())
+    if change is None:
+        content["version"] = 99
+    else:
+        next(iter(content["models"].values())).update(change)
+    (tmp_path / "guard.json").write_text(json.dumps(content))
     with pytest.raises(FormatError):
         heat_ood.load(tmp_path, network())
 
@@ -161,3 +165,18 @@ def test_what_can_be_read_once_is_refused() -> None:
 def test_the_training_samples_cannot_calibrate() -> None:
     with warnings.catch_warnings(), pytest.raises(InputError, match="are among those that HEAT was fitted to"):
         protect(network(), images(90, 0), images(90, 0), detector=HEAT(residual=None))
+
+
+def test_a_guard_that_is_there_stays_whole_until_the_new_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fitted and not calibrated, the new detector does not take the old one's place."""
+    old = protect(network(), images(90, 0), images(60, 1), tmp_path, detector=HEAT(residual=None))
+    with monkeypatch.context() as patch:
+        patch.setattr(HEAT, "calibrate", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            protect(network(), images(90, 0), images(60, 1), tmp_path, detector=HEAT(residual=QUICK))
+    assert same(heat_ood.load(tmp_path, network()), old)
+    new = protect(network(), images(90, 0), images(60, 1), tmp_path, detector=HEAT(residual=QUICK))
+    assert same(heat_ood.load(tmp_path, network()), new)
+    assert {file.name for file in tmp_path.iterdir()} == {"detector", "guard.json", "features"}, "no checkpoint is left"

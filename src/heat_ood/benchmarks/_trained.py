@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from .. import __version__
 from ..errors import FormatError, InputError
-from ..files import Format, replacing, write
+from ..files import Format, write, write_tensors
 from ..models import load_model
 
 __all__ = ["Trained", "finish", "finished"]
@@ -60,8 +59,7 @@ def finished(folder: Path, identity: dict[str, Any]) -> Trained | None:
 
 def finish(folder: Path, model: nn.Module, loads_as: str, found: dict[str, Any]) -> Trained:
     """Write the weights, see that they load again, then write the facts."""
-    with replacing(folder / WEIGHTS) as part:
-        save_file({key: value.detach().cpu().clone().contiguous() for key, value in model.state_dict().items()}, part)
+    write_tensors(folder / WEIGHTS, model.state_dict())
     load_model(loads_as, folder / WEIGHTS)
     facts = FORMAT.stamp({"model": loads_as, **found, "versions": versions(loads_as)})
     write(folder / FACTS, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")

@@ -39,8 +39,15 @@ from ._product import product_of as product_of
 from ._react import React
 from ._relative import RelativeMixture
 from ._scale import Scale
+from ._settings import MOST_PARTS as MOST_PARTS
+from ._settings import check_kinds as check_kinds
+from ._settings import check_positive as check_positive
+from ._settings import check_settings as check_settings
+from ._settings import log_of as log_of
 from ._storage import DETECTOR_FILE as DETECTOR_FILE
 from ._storage import ours as ours
+from ._storage import read_manifest as read_manifest
+from ._storage import remove as remove
 from ._tasks import Task as Task
 from ._tasks import dealt as dealt
 from ._tasks import distortion_tasks as distortion_tasks

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..features import Features
 from ..registry import register
 from ._head import HeadPrior, free_energy
 from ._scale import check_percentile, factor, kept
@@ -37,6 +36,7 @@ class Ash(HeadPrior):
         proposals: fit the mixture too, which is needed to propose, not to score.
 
     Example:
+        >>> from heat_ood.features import Features
         >>> train = Features(avg=torch.ones(3, 2), head=(torch.ones(1, 2), None))
         >>> Ash(percentile=0.5, variant="b").fit(train).score(torch.tensor([[3.0, 1.0]]))
         tensor([-4.])
@@ -50,11 +50,10 @@ class Ash(HeadPrior):
         super().__init__(proposals)
         self.percentile, self.variant = percentile, variant
 
-    def fit(self, features: Features) -> Self:
+    def check(self) -> None:
         check_percentile(self.percentile)
         if self.variant not in ("s", "b", "p"):
             raise InputError(f'There is no ASH variant {self.variant!r}. Choose "s", "b" or "p".')
-        return super().fit(features)
 
     def energy_of(self, z: Tensor) -> Tensor:
         return free_energy(self.logits_at(self.shaped(z)))

@@ -14,6 +14,7 @@ from ..features import Features
 from ..registry import storable
 from ._base import Energy
 from ._inputs import columns_of
+from ._settings import MOST_PARTS, check_settings
 
 __all__ = ["Composition", "compose"]
 
@@ -40,7 +41,7 @@ def compose(energies: Tensor, beta: float, weights: Tensor | None = None) -> Ten
     weights = energies.new_full((k,), 1 / k) if weights is None else (weights / weights.sum()).to(energies)
     energies, weights = energies[..., weights > 0], weights[weights > 0]
     mean = energies @ weights
-    if beta == 0:
+    if abs(beta) < torch.finfo(energies.dtype).tiny:  # it would be rounded to zero, and divided by
         return mean
     extreme = energies.amax(-1) if beta > 0 else energies.amin(-1)
     if abs(beta) >= torch.finfo(energies.dtype).max:
@@ -107,13 +108,14 @@ class Composition(Energy):
                 part.fit(features)
         return self.standardise(features)
 
+    def check(self) -> None:
+        if not 0 < len(self.parts) <= MOST_PARTS:
+            raise InputError(f"A composition has between 1 and {MOST_PARTS} parts, not {len(self.parts)}.")
+        check_weights(self.weights, len(self.parts))
+
     def standardise(self, features: Features) -> Self:
         """Take the mean and the spread of each part on these ID samples."""
-        check_weights(self.weights, len(self.parts))
-        if math.isnan(self.beta):
-            raise InputError(
-                "beta is not a number. It runs from minus infinity (the minimum) to infinity (the maximum)."
-            )
+        check_settings(self)
         self.begin(features)
         scores = torch.stack([part.score(features) for part in self.members.values()], 1)
         resolution, scores = torch.finfo(scores.dtype).eps, scores.double()
@@ -129,9 +131,6 @@ class Composition(Energy):
 
     def validate(self) -> None:
         super().validate()
-        check_weights(self.weights, len(self.parts))
-        if not self.parts or math.isnan(self.beta):
-            raise InputError(f"it composes {len(self.parts)} parts with beta {self.beta}")
         for values in (self.centres, self.spreads):
             if values.shape != (len(self.parts),) or not (values.isfinite() & values.is_floating_point()).all():
                 raise InputError(f"the statistics of {len(self.parts)} parts have shape {tuple(values.shape)}")
@@ -152,7 +151,7 @@ def check_weights(weights: Sequence[float] | None, count: int) -> None:
     if weights is None:
         return
     values = torch.as_tensor(weights, dtype=torch.float64)
-    if values.shape != (count,) or not torch.isfinite(values).all() or (values < 0).any() or values.sum() <= 0:
+    if values.shape != (count,) or not (values >= 0).all() or not 0 < values.sum() < math.inf:
         raise InputError(
             f"weights must be {count} non-negative numbers, one a prior and not all zero, not {weights!r}."
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from torch import Tensor
 
 from ..errors import InputError
@@ -44,13 +42,12 @@ class Dice(HeadPrior):
         super().__init__(proposals)
         self.sparsity = sparsity
 
-    def fit(self, features: Features) -> Self:
+    def check(self) -> None:
         if not 0 < self.sparsity < 1:
             raise InputError(
                 f"sparsity is the share of weights to drop, between 0 and 1, not {self.sparsity}. "
                 "Divide a percentage by 100; energy drops none."
             )
-        return super().fit(features)
 
     def learn(self, features: Features) -> None:
         contribution = self.weight.double() * mean_of(self.chunks(features))

@@ -16,6 +16,7 @@ from ._base import CACHE_FRIENDLY
 from ._head import free_energy, logits_of
 from ._inputs import IMAGES, Assessed, InputEnergy, logits_at
 from ._logits import MaximumSoftmax
+from ._settings import check_settings
 
 __all__ = ["Ensemble"]
 
@@ -83,7 +84,7 @@ class Ensemble(InputEnergy):
 
     def fit(self, data: Any) -> Self:
         """Nothing is learned: check the settings and the first batch, and keep the models' fingerprints."""
-        self.check()
+        check_settings(self)
         if is_features(data):
             self.check_count(len(data))
             check_sizes(data)
@@ -140,7 +141,6 @@ class Ensemble(InputEnergy):
 
     def validate(self) -> None:
         super().validate()
-        self.check()
         if len(self.members_) < 2 or not all(isinstance(member, str | None) for member in self.members_):
             raise InputError(f"its members are {self.members_!r}")
 

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from ..features import Features, Space
 from ..registry import storable
-from ._gmm import GaussianMixture
+from ._gmm import GaussianMixture, check_gaussian
 from ._prior import Prior
+from ._settings import check_settings
 
 __all__ = ["Flat"]
 
@@ -53,7 +54,11 @@ class Flat(Prior):
         assert self.density is not None
         return self.density
 
+    def check(self) -> None:
+        check_gaussian(self.space)
+
     def fit(self, features: Features) -> Self:
+        check_settings(self)
         self.begin(features)
         self.density = GaussianMixture(self.space.columns, self.normalise, clusters=1).fit(features)
         return self

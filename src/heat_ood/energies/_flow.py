@@ -13,7 +13,8 @@ from ..features import Features
 from ..progress import progress_bars
 from ..registry import register
 from ._base import Energy
-from ._gmm import GaussianMixture
+from ._gmm import GaussianMixture, check_gaussian
+from ._settings import check_settings, log_of
 
 __all__ = ["GaussianFlow"]
 
@@ -83,11 +84,15 @@ class GaussianFlow(Energy):
 
     # Fit
 
+    def check(self) -> None:
+        for name in ("couplings", "hidden", "epochs", "batch", "lr"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        check_gaussian(self.density.space)
+
     def fit(self, features: Features) -> Self:
         """Fit the Gaussian, then train the flow on what it leaves unexplained."""
-        for name in ("couplings", "hidden", "epochs", "batch", "lr"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        check_settings(self)
         self.begin(features)
         self.density = GaussianMixture(self.columns, self.normalise, seed=self.seed).fit(features)
         white, generator = self.density.white, torch.Generator().manual_seed(self.seed)
@@ -146,10 +151,14 @@ class GaussianFlow(Energy):
         return {"log": self.log_, "width": 0 if self.flow is None else self.density.white.shape[0]}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.log_ = list(facts["log"])
-        width = int(facts["width"])
+        self.log_ = log_of(facts["log"])
+        width = facts["width"]
         if width != len(tensors["density.white"]):
             raise InputError(f"the flow has {width} coordinates, the Gaussian {len(tensors['density.white'])}")
+        brought = [tensor.numel() for name, tensor in tensors.items() if name.startswith("flow.")]
+        least = self.couplings * self.hidden * (self.hidden + width)  # of the weights alone
+        if self.couplings > len(brought) or least > sum(brought):
+            raise InputError(f"{self.couplings} couplings of width {self.hidden} are more than there are weights for")
         self.flow = identity_flow(width, self.couplings, self.hidden, self.seed).requires_grad_(False)
 
     def validate(self) -> None:

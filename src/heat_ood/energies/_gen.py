@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..features import Features
 from ..registry import register
 from ._head import OfLogitsPrior
 
@@ -32,6 +29,7 @@ class Gen(OfLogitsPrior):
         proposals: fit the mixture too, which is needed to propose, not to score.
 
     Example:
+        >>> from heat_ood.features import Features
         >>> test = Features(logits=torch.tensor([[0.0, 0.0], [0.0, 8.0]]))
         >>> Gen(gamma=0.5).fit(test).score(test)
         tensor([1.0000, 0.0366])
@@ -45,12 +43,11 @@ class Gen(OfLogitsPrior):
         super().__init__(proposals)
         self.gamma, self.top = gamma, top
 
-    def fit(self, features: Features) -> Self:
+    def check(self) -> None:
         if not 0 < self.gamma <= 1:
             raise InputError(f"gamma must be positive and at most 1, not {self.gamma}. The paper takes 0.1.")
         if self.top is not None and self.top < 1:
             raise InputError(f"top is how many classes to sum over, at least 1, not {self.top}. None takes all.")
-        return super().fit(features)
 
     def of_logits(self, logits: Tensor) -> Tensor:
         classes = logits.shape[1]

@@ -16,8 +16,9 @@ from ..registry import register
 from ._base import CHUNK
 from ._clusters import Clusters
 from ._prior import Prior
+from ._settings import check_settings
 
-__all__ = ["GaussianMixture", "mixture_of", "shrinkage_of"]
+__all__ = ["GaussianMixture", "check_gaussian", "mixture_of", "shrinkage_of"]
 
 DEAD = 1e-12
 
@@ -104,9 +105,11 @@ class GaussianMixture(Prior):
 
     # Fit
 
+    def check(self) -> None:
+        check_gaussian(self.space, self.shrinkage, self.clusters)
+
     def fit(self, features: Features) -> Self:
-        if self.shrinkage is not None and not 0 <= self.shrinkage <= 1:
-            raise InputError(f"shrinkage is a share, between 0 and 1, not {self.shrinkage}.")
+        check_settings(self)
         if len(features) < 2:
             raise InputError(
                 f"GaussianMixture cannot be fitted to {len(features)} sample: a covariance needs at least two."
@@ -227,6 +230,9 @@ class GaussianMixture(Prior):
         whole = self.widths.dtype == torch.long and int(self.widths.sum()) == d and int(self.widths.min()) > 0
         if wrong or not whole or not self.white.is_floating_point():
             raise InputError(f"the tensors of a Gaussian mixture disagree: {', '.join(wrong) or 'white, widths'}")
+        infinite = [n for n in ("white", *shapes) if n != "lower" and not getattr(self, n).isfinite().all()]
+        if infinite or not k or not c:
+            raise InputError(f"the tensors of a Gaussian mixture are empty or not finite: {', '.join(infinite)}")
 
     # Proposals
 
@@ -269,6 +275,15 @@ class GaussianMixture(Prior):
             return z
         blocks = torch.split(z, self.widths.tolist(), dim=1)
         return normalise(z) if len(blocks) == 1 else torch.cat([normalise(block) for block in blocks], dim=1)
+
+
+def check_gaussian(space: Space, shrinkage: float | None = None, clusters: int | None = None) -> None:
+    """Refuse what Gaussians have in common: making the space has refused columns that are none."""
+    assert space.columns
+    if shrinkage is not None and not 0 <= shrinkage <= 1:
+        raise InputError(f"shrinkage is a share, between 0 and 1, not {shrinkage}.")
+    if clusters is not None and clusters < 1:
+        raise InputError(f"clusters must be at least 1, not {clusters}. Pass None to use the labels.")
 
 
 def mixture_of(features: Features, space: Space) -> GaussianMixture:

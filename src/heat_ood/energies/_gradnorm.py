@@ -6,11 +6,11 @@ from typing import Self
 
 from torch import Tensor
 
-from ..errors import InputError
 from ..features import Features, working_dtype
 from ..registry import register
 from ._base import Energy
 from ._head import logits_of
+from ._settings import check_positive, check_settings
 
 __all__ = ["GradNorm"]
 
@@ -48,9 +48,11 @@ class GradNorm(Energy):
     def reads(self) -> tuple[str, ...]:
         return ("avg", "logits")
 
+    def check(self) -> None:
+        check_positive("temperature", self.temperature, " The paper takes 1.")
+
     def fit(self, features: Features) -> Self:
-        if not self.temperature > 0:
-            raise InputError(f"temperature must be positive, not {self.temperature}. The paper takes 1.")
+        check_settings(self)
         self.begin(features)
         return self
 

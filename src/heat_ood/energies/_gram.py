@@ -12,6 +12,7 @@ from ..errors import Argument, InputError
 from ..features import Extractor, Inputs, working_dtype
 from ..registry import register
 from ._inputs import InputEnergy
+from ._settings import check_settings
 
 __all__ = ["Gram", "gram_rows"]
 
@@ -86,7 +87,7 @@ class Gram(InputEnergy):
     # Fit
 
     def fit(self, data: Any) -> Self:
-        self.check()
+        check_settings(self)
         if isinstance(data, Iterator):
             raise InputError(
                 "Gram goes twice over the data, and a generator can be used only once. Pass a DataLoader, a list of "
@@ -195,7 +196,6 @@ class Gram(InputEnergy):
 
     def validate(self) -> None:
         super().validate()
-        self.check()
         if not self.widths_ or not all(isinstance(width, int) and width > 0 for width in self.widths_.values()):
             raise InputError(f"its layers are {self.widths_}")
         total, dtype = sum(self.sizes), self.low.dtype

@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..features import Features, Space, working_dtype
 from ._base import CHUNK, Energy
 from ._borrowing import Borrowing
+from ._settings import check_settings
 
 __all__ = [
     "HeadPrior",
@@ -61,6 +62,7 @@ class OfLogits(Energy):
         return ("logits",)
 
     def fit(self, features: Features) -> Self:
+        check_settings(self)
         self.begin(features)
         self.learn(features)
         return self
@@ -108,6 +110,7 @@ class OfLogitsPrior(Borrowing):
         return Space(("avg" if "weight" in tensors else "logits",), normalise=False)
 
     def fit(self, features: Features) -> Self:
+        check_settings(self)
         self.begin(features)
         self.weight, self.bias = None, None
         avg = features[:1].avg
@@ -171,6 +174,7 @@ class HeadPrior(Borrowing):
         return Space(("avg",), normalise=False)
 
     def fit(self, features: Features) -> Self:
+        check_settings(self)
         self.begin(features)
         avg, head = features[:1].avg, features.head
         assert avg is not None
@@ -218,8 +222,10 @@ class HeadPrior(Borrowing):
 def check_head(weight: Tensor, bias: Tensor, width: int) -> None:
     """Refuse a head whose parts do not fit together."""
     like = weight.dtype == bias.dtype and weight.is_floating_point()
-    if not like or weight.shape != (len(bias), width):
+    if not like or weight.shape != (len(bias), width) or not weight.numel():
         raise InputError(f"the head has the shapes {tuple(weight.shape)} and {tuple(bias.shape)}")
+    if not (weight.isfinite().all() and bias.isfinite().all()):
+        raise InputError("the head is not finite")
 
 
 def check_classes(energy: OfLogits, logits: Tensor, classes: int) -> None:

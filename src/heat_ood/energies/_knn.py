@@ -12,7 +12,9 @@ from ..errors import InputError
 from ..features import Features, Space, normalise
 from ..registry import register
 from ._borrowing import Borrowing
-from ._neighbours import attraction, bandwidth_of, check_k, log_kernel_sum, nearest, stored_samples
+from ._gmm import check_gaussian
+from ._neighbours import attraction, bandwidth_of, check_bank, check_k, log_kernel_sum, nearest, stored_samples
+from ._settings import LARGEST, SMALLEST, check_settings
 
 __all__ = ["KNearest"]
 
@@ -88,7 +90,12 @@ class KNearest(Borrowing):
     def reads(self) -> tuple[str, ...]:
         return self.space.columns
 
+    def check(self) -> None:
+        check_bank(self.k, self.limit)
+        check_gaussian(self.space)
+
     def fit(self, features: Features) -> Self:
+        check_settings(self)
         self.begin(features)
         stored = stored_samples(features.only(self.reads), self.space, self.limit, self.seed)
         self.check_neighbours(len(stored))
@@ -148,7 +155,9 @@ class KNearest(Borrowing):
         if wrong:
             raise InputError(f"{', '.join(dict.fromkeys(wrong))} and {n} stored samples of {d} features disagree")
         self.check_neighbours(n)
-        if self.soft and not self.bandwidth > 0:
+        if self.soft and not SMALLEST <= float(self.bandwidth) ** 2 <= LARGEST:
             raise InputError(f"the bandwidth is {float(self.bandwidth)}")
+        if not all(t.isfinite().all() for t in (self.stored, self.centre, self.half_squares)):
+            raise InputError("the stored samples are not finite")
         if self.density is not None and self.density.white.shape[1] != d:
             raise InputError("the mixture and the stored samples have different widths")

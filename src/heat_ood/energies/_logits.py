@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor
 
-from ..errors import InputError
-from ..features import Features
 from ..registry import register
 from ._head import OfLogits, OfLogitsPrior, free_energy
+from ._settings import check_positive
 
 __all__ = ["FreeEnergy", "MaximumSoftmax"]
 
@@ -29,6 +26,7 @@ class FreeEnergy(OfLogitsPrior):
         proposals: fit the mixture, which takes a pass over the features and is needed to propose, not to score.
 
     Example:
+        >>> from heat_ood.features import Features
         >>> free = FreeEnergy().fit(Features(logits=torch.zeros(3, 2)))
         >>> free.score(torch.zeros(1, 2))
         tensor([-0.6931])
@@ -40,10 +38,8 @@ class FreeEnergy(OfLogitsPrior):
         super().__init__(proposals)
         self.temperature = temperature
 
-    def fit(self, features: Features) -> Self:
-        if not self.temperature > 0:
-            raise InputError(f"temperature must be positive, not {self.temperature}.")
-        return super().fit(features)
+    def check(self) -> None:
+        check_positive("temperature", self.temperature)
 
     def of_logits(self, logits: Tensor) -> Tensor:
         return free_energy(logits, self.temperature)
@@ -51,11 +47,6 @@ class FreeEnergy(OfLogitsPrior):
     def gradient_of(self, z: Tensor) -> Tensor:
         p = (self.logits_at(z) / self.temperature).softmax(1)
         return -p if self.weight is None else -p @ self.weight
-
-    def validate(self) -> None:
-        super().validate()
-        if not self.temperature > 0:
-            raise InputError(f"the temperature is {self.temperature}")
 
 
 @register("msp", "maximum softmax probability")

@@ -7,11 +7,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ..errors import InputError
 from ..features import Features
 from ..registry import register
 from ._base import Energy
-from ._gmm import GaussianMixture
+from ._gmm import GaussianMixture, check_gaussian
+from ._settings import check_settings
 
 __all__ = ["SSD", "Mahalanobis"]
 
@@ -72,9 +72,11 @@ class Mahalanobis(Energy):
     def fitted(self) -> bool:
         return self.density.fitted
 
+    def check(self) -> None:
+        check_gaussian(self.density.space, self.shrinkage, self.clusters)
+
     def fit(self, features: Features) -> Self:
-        if self.clusters is not None and self.clusters < 1:
-            raise InputError(f"clusters must be at least 1, not {self.clusters}. Pass None to use the labels.")
+        check_settings(self)
         self.begin(features)
         self.density = self.gaussians(self.components(features)).fit(features)
         return self

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..errors import InputError
 from ..features import Features
+from ..files import restored
 
 __all__ = ["NO_MARKS", "Marks", "known_share", "marks_of"]
 
@@ -30,9 +33,13 @@ class Marks(NamedTuple):
 
     @classmethod
     def read(cls, data: Any) -> Marks:
-        """From what JSON holds."""
-        channels, rows = data
-        return cls(tuple(map(int, channels)), tuple(tuple(map(float, row)) for row in rows))
+        """From what JSON holds; what :func:`marks_of` cannot have given is an error."""
+        found = cls(*restored(tuple[tuple[int, ...], tuple[tuple[float, ...], ...]], data, "marks"))
+        few = len(found.channels) <= CHANNELS and len(found.rows) <= MARKED
+        even = all(len(row) == len(found.channels) and all(map(math.isfinite, row)) for row in found.rows)
+        if not few or not even or not all(0 <= channel < 2**31 for channel in found.channels):
+            raise InputError("its marks are not those of samples")
+        return found
 
 
 NO_MARKS = Marks()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -12,19 +11,35 @@ from torch import Tensor
 from ..errors import Argument, InputError
 from ..features import Features
 
-__all__ = ["attraction", "bandwidth_of", "check_k", "log_kernel_sum", "mean_perplexity", "nearest", "stored_samples"]
+__all__ = [
+    "attraction",
+    "bandwidth_of",
+    "check_bank",
+    "check_k",
+    "log_kernel_sum",
+    "mean_perplexity",
+    "nearest",
+    "stored_samples",
+]
 
 CHUNK = 8192
 READ = 4096
+HELD = 2**24
 QUERIES = 512
 RANGE = 1e3
 TOLERANCE = 1e-4
 
 
-def check_k(title: str, k: int, stored: int) -> None:
-    """Refuse a number of neighbours that is none, or more than there are."""
-    if not isinstance(k, Integral) or k < 1:
+def check_bank(k: int, limit: int | float | None) -> None:
+    """Refuse a number of neighbours that is none, or a limit that keeps no samples."""
+    if k < 1:
         raise InputError(f"k is a number of neighbours, a whole number of at least 1, not {k!r}.")
+    if limit is not None:
+        count_of(limit, 1)
+
+
+def check_k(title: str, k: int, stored: int) -> None:
+    """Refuse more neighbours than there are."""
     if k > stored:
         raise InputError(
             f"{title} cannot be fitted: it asks for {k:,} neighbours, and {stored:,} samples are stored. Choose ",
@@ -101,6 +116,9 @@ def nearest(z: Tensor, stored: Tensor, k: int, offset: Tensor | None = None) -> 
         >>> nearest(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.0], [2.0, 0.0], [1.0, 9.0]]), 2)
         (tensor([[2., 1.]]), tensor([[1, 2]]))
     """
+    if k > CHUNK:  # the best of a few points among all stored samples: the best so far would be sorted too often
+        parts = [torch.cat([s for _, s in similarities(rows, stored, offset)], 1).topk(k) for rows in few(z, stored)]
+        return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
     values, index = z[:, :0], z[:, :0].long()
     for start, similar in similarities(z, stored, offset):
         best, where = similar.topk(min(k, similar.shape[1]), sorted=False)
@@ -108,6 +126,11 @@ def nearest(z: Tensor, stored: Tensor, k: int, offset: Tensor | None = None) -> 
         values, order = best.topk(min(k, best.shape[1]))
         index = where.gather(1, order)
     return values, index
+
+
+def few(z: Tensor, stored: Tensor) -> tuple[Tensor, ...]:
+    """The points in groups so small that all their similarities can be held."""
+    return torch.split(z, max(1, HELD // len(stored)))
 
 
 # The smooth sum over all

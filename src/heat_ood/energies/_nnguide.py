@@ -11,7 +11,8 @@ from ..features import Features, Space
 from ..registry import register
 from ._base import Energy
 from ._head import free_energy, logits_of
-from ._neighbours import check_k, nearest, stored_samples
+from ._neighbours import check_bank, check_k, nearest, stored_samples
+from ._settings import check_settings
 
 __all__ = ["NNGuide"]
 
@@ -61,7 +62,11 @@ class NNGuide(Energy):
         """The directions that are compared."""
         return Space(("avg",))
 
+    def check(self) -> None:
+        check_bank(self.k, self.limit)
+
     def fit(self, features: Features) -> Self:
+        check_settings(self)
         self.begin(features)
         bank = stored_samples(features.only(self.reads), self.weighed, self.limit, self.seed)
         check_k(type(self).__name__, self.k, len(bank))
@@ -83,6 +88,8 @@ class NNGuide(Energy):
         if self.bank.ndim != 2 or not self.bank.is_floating_point():
             raise InputError(f"the bank is {self.bank.dtype} of shape {tuple(self.bank.shape)}")
         check_k(type(self).__name__, self.k, len(self.bank))
+        if not self.bank.numel() or not self.bank.isfinite().all():
+            raise InputError("the bank is empty or not finite")
 
 
 def confidence(features: Features) -> Tensor:

@@ -19,8 +19,12 @@ from ._composition import compose
 from ._head import logits_of
 from ._inputs import IMAGES, Assessed, InputEnergy, logits_at
 from ._resolution import resolution_of
+from ._settings import check_positive, check_settings
 
 __all__ = ["ODIN"]
+
+FARTHEST = 1e6
+"""Inputs are not moved farther: no model that is meant has a finite answer there."""
 
 
 @register("odin", "softmax at a high temperature, of perturbed inputs")
@@ -67,7 +71,7 @@ class ODIN(InputEnergy):
 
     def fit(self, data: Any) -> Self:
         """Nothing is learned: check the settings and the first batch, and keep the model's fingerprint."""
-        self.check()
+        check_settings(self)
         if isinstance(data, Features):
             if not len(data):
                 raise InputError("ODIN cannot be fitted to no samples at all. Pass ID features.")
@@ -80,11 +84,11 @@ class ODIN(InputEnergy):
         return self
 
     def check(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise InputError(f"temperature must be positive, not {self.temperature}. The paper takes 1000.")
-        if not 0 <= self.epsilon < math.inf:
+        check_positive("temperature", self.temperature, " The paper takes 1000.")
+        if not 0 <= self.epsilon <= FARTHEST:
             raise InputError(
-                f"epsilon is the size of a step, zero or more, not {self.epsilon}. The paper takes 0.0014."
+                f"epsilon is the size of a step, zero or more, at most {FARTHEST:g}, not {self.epsilon}. "
+                "The paper takes 0.0014."
             )
         given: Any = self.std
         if given is not None and not (isinstance(given, Sequence) and given and all(map(is_positive, given))):
@@ -168,7 +172,7 @@ class ODIN(InputEnergy):
         return self.assessed(data, batch_size, kept)
 
     def assessed(self, data: Any, batch_size: int = IMAGES, kept: list[Inputs] | None = None) -> Assessed:
-        self.check()
+        check_settings(self)
         if not isinstance(data, Features):
             return super().assess(data, batch_size, kept)
         self.require_logits(data)
@@ -207,7 +211,6 @@ class ODIN(InputEnergy):
 
     def validate(self) -> None:
         super().validate()
-        self.check()
         if not isinstance(self.perturbed_, bool | None):
             raise InputError(f"whether it moved the calibration's inputs is {self.perturbed_!r}")
 

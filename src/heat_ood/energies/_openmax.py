@@ -75,7 +75,6 @@ class OpenMax(OfLogits):
     # Fit
 
     def learn(self, features: Features) -> None:
-        self.check_settings()
         first = next(logits_in(features[:1]))[0]
         classes = first.shape[1]
         sums = first.new_zeros(classes, classes, dtype=torch.float64)
@@ -97,7 +96,7 @@ class OpenMax(OfLogits):
         shapes, log_scales = (shared(x, counts > 0) for x in (shapes, log_scales))
         self.centres, self.shapes, self.log_scales = (x.to(first.dtype) for x in (centres, shapes, log_scales))
 
-    def check_settings(self) -> None:
+    def check(self) -> None:
         if self.tail < 2:
             raise InputError(f"tail is how many distances a Weibull is fitted to, at least 2, not {self.tail}.")
         if self.alpha < 1:
@@ -127,12 +126,13 @@ class OpenMax(OfLogits):
 
     def validate(self) -> None:
         super().validate()
-        self.check_settings()
         parts, classes = (self.centres, self.shapes, self.log_scales), len(self.shapes)
         if [x.shape for x in parts] != [(classes, classes), (classes,), (classes,)]:
             raise InputError(f"the classes have tensors of the shapes {', '.join(str(tuple(x.shape)) for x in parts)}")
         if len({x.dtype for x in parts}) > 1 or not self.centres.is_floating_point():
             raise InputError("the classes have tensors of different kinds")
+        if not classes or not self.centres.isfinite().all():
+            raise InputError("there is no class, or one has a mean that is not finite")
 
 
 def distance(x: Tensor, centre: Tensor, kind: str) -> Tensor:

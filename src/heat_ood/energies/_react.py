@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -45,13 +45,12 @@ class React(HeadPrior):
         self.quantile = quantile
         self.register_buffer("ceiling", None)
 
-    def fit(self, features: Features) -> Self:
+    def check(self) -> None:
         if not 0 < self.quantile <= 1:
             raise InputError(
                 f"quantile is the share of activations below the threshold, between 0 and 1, not {self.quantile}. "
                 "Divide a percentage by 100."
             )
-        return super().fit(features)
 
     def learn(self, features: Features) -> None:
         self.ceiling = self.weight.new_tensor(quantile(lambda: self.chunks(features), self.quantile))

@@ -6,12 +6,14 @@ from typing import Self
 
 from torch import Tensor
 
+from ..errors import InputError
 from ..features import Features, Moments, Space
 from ..registry import register
 from ._base import CHUNK
-from ._gmm import GaussianMixture
+from ._gmm import GaussianMixture, check_gaussian
 from ._mahalanobis import squared_distance
 from ._prior import Prior
+from ._settings import check_settings
 
 __all__ = ["RelativeMixture"]
 
@@ -80,7 +82,11 @@ class RelativeMixture(Prior):
         self.require_fitted()
         return self.density
 
+    def check(self) -> None:
+        check_gaussian(self.space, self.shrinkage)
+
     def fit(self, features: Features) -> Self:
+        check_settings(self)
         self.begin(features)
         self.density.fit(features)
         varies = (self.density.white != 0).any(0)
@@ -104,3 +110,9 @@ class RelativeMixture(Prior):
     def slope(self, mixture: GaussianMixture, z: Tensor) -> Tensor:
         """The gradient of one of the two terms."""
         return 2 * mixture.deviations(mixture.whiten(z)) @ mixture.white if self.hard else mixture.gradient_of(z)
+
+    def validate(self) -> None:
+        super().validate()
+        one, other = self.density.white, self.background.white
+        if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
+            raise InputError("the class mixture and the Gaussian of all samples are of different features")

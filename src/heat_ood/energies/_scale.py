@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..features import Features
 from ..registry import register
 from ._head import HeadPrior, free_energy
 
@@ -34,6 +31,7 @@ class Scale(HeadPrior):
         proposals: fit the mixture too, which is needed to propose, not to score.
 
     Example:
+        >>> from heat_ood.features import Features
         >>> train = Features(avg=torch.ones(3, 2), head=(torch.ones(1, 2), None))
         >>> Scale(percentile=0.5).fit(train).score(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
         tensor([ -2.7183, -14.7781])
@@ -47,9 +45,8 @@ class Scale(HeadPrior):
         super().__init__(proposals)
         self.percentile = percentile
 
-    def fit(self, features: Features) -> Self:
+    def check(self) -> None:
         check_percentile(self.percentile)
-        return super().fit(features)
 
     def energy_of(self, z: Tensor) -> Tensor:
         top = z.topk(kept(z, self.percentile), dim=1).values

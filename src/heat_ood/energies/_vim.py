@@ -13,6 +13,7 @@ from ..registry import register
 from ._base import CHUNK
 from ._borrowing import Borrowing
 from ._head import HeadPrior, free_energy
+from ._settings import check_settings
 
 __all__ = ["SubspaceDistance", "VirtualLogit"]
 
@@ -40,11 +41,15 @@ def origin_of(weight: Tensor, bias: Tensor) -> Tensor:
     return -inverse @ bias.double()
 
 
-def check_complement(origin: Tensor, complement: Tensor) -> None:
-    """Refuse an origin and directions that do not fit together."""
+def check_complement(origin: Tensor, complement: Tensor, dimension: int | None) -> None:
+    """Refuse an origin and directions that do not fit together, or not to the setting."""
     fits = complement.ndim == 2 and origin.shape == complement.shape[:1] and complement.shape[1] > 0
     if not fits or origin.dtype != complement.dtype or not origin.is_floating_point():
         raise InputError(f"the origin and the complement have shapes {tuple(origin.shape)}, {tuple(complement.shape)}")
+    if dimension is not None and complement.shape[1] != len(origin) - dimension:
+        raise InputError(f"{complement.shape[1]} directions of {len(origin)} are outside one of dimension {dimension}")
+    if not (origin.isfinite().all() and complement.isfinite().all()):
+        raise InputError("the origin or the complement is not finite")
 
 
 @register("vim", "virtual logit outside the principal space")
@@ -121,9 +126,9 @@ class VirtualLogit(HeadPrior):
 
     def validate(self) -> None:
         super().validate()
-        check_complement(self.origin, self.complement)
+        check_complement(self.origin, self.complement, self.dimension)
         like = self.alpha.dtype == self.weight.dtype == self.origin.dtype
-        if not like or self.alpha.shape != () or len(self.origin) != self.weight.shape[1]:
+        if not like or self.alpha.shape != () or not self.alpha.isfinite() or len(self.origin) != self.weight.shape[1]:
             raise InputError(f"the head and the principal space of {len(self.origin)} features disagree")
 
 
@@ -168,6 +173,7 @@ class SubspaceDistance(Borrowing):
         return Space(("avg",), normalise=False)
 
     def fit(self, features: Features) -> Self:
+        check_settings(self)
         self.begin(features)
         batches = features.only(self.reads).batches(CHUNK)
         moments = Moments.of(((self.space(batch), None) for batch in batches), number_of=features.number_of)
@@ -196,6 +202,6 @@ class SubspaceDistance(Borrowing):
 
     def validate(self) -> None:
         super().validate()
-        check_complement(self.origin, self.complement)
+        check_complement(self.origin, self.complement, self.dimension)
         if self.density is not None and self.density.white.shape[1] != len(self.origin):
             raise InputError("the mixture and the principal space read features of different widths")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from ..energies import DETECTOR_FILE, Energy
+from ..energies import DETECTOR_FILE, Energy, remove
 from ..errors import InputError, Notice
 from ..features import Extractor, Features, Guard, has_images
 from ..heat import HEAT
-from ._folder import DETECTOR, save
+from ._folder import save
+from ._records import DETECTOR
 
 __all__ = ["protect", "readable"]
 
@@ -80,19 +82,26 @@ def protect(
         against = extractor.contrast(train, kept("contrast"), samples=count, progress=progress)
     calibration = extractor.extract(held_out, kept("held-out"), progress=progress, description="Held-out samples")
 
-    fitted = None if place is None else _fitted_before(place / DETECTOR, unfitted, fitting)
+    # until it is calibrated, the new detector has a place of its own: the guard that is there stays whole
+    begun = None if place is None else place / "checkpoint" / "fitted"
+    fitted = None
+    if place is not None and begun is not None:
+        fitted = _fitted_before((begun, place / DETECTOR), unfitted, fitting)
     if fitted is None:
         more: dict[str, Any] = {}
         if isinstance(unfitted, HEAT):
             checkpoint = None if place is None else place / "checkpoint"
             more = {"contrast": against, "progress": progress, "checkpoint": checkpoint}
         fitted = unfitted.fit(fitting, **more)
-        if place is not None:
-            fitted.save(place / DETECTOR)
+        if begun is not None:
+            fitted.save(begun)
     fitted.calibrate(calibration, per_class=per_class)
     guard = extractor.guard(fitted)
-    if place is not None:
+    if place is not None and begun is not None:
         save(guard, place, weights=extractor.name is not None)
+        remove(begun)
+        with suppress(OSError):  # something else is in it
+            begun.parent.rmdir()
     return guard
 
 
@@ -113,13 +122,14 @@ def readable(extractor: Extractor, train: Iterable[Any]) -> Extractor:
     return extractor
 
 
-def _fitted_before(folder: Path, wanted: Energy, features: Features) -> Energy | None:
+def _fitted_before(folders: Sequence[Path], wanted: Energy, features: Features) -> Energy | None:
     """The detector that an interrupted call had fitted already; None where there is none, or another one."""
-    if not (folder / DETECTOR_FILE).is_file():
-        return None
-    there = Energy.load(folder)
-    same = type(there) is type(wanted) and repr(there.settings) == repr(wanted.settings)
-    if same and there.fitted_to(features):
-        warnings.warn(Notice(f"The detector in {folder} is fitted already, and is reused."), stacklevel=3)
-        return there
+    for folder in folders:
+        if not (folder / DETECTOR_FILE).is_file():
+            continue
+        there = Energy.load(folder)
+        same = type(there) is type(wanted) and repr(there.settings) == repr(wanted.settings)
+        if same and there.fitted_to(features):
+            warnings.warn(Notice(f"The detector in {folder} is fitted already, and is reused."), stacklevel=3)
+            return there
     return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..energies import columns_of
+from ..energies import MOST_PARTS, check_settings, columns_of
 from ..errors import Argument, InputError
 from ..features import Features, check_finite, check_same_model
+from ..files import short
 from ..residual import Residual
 from ._assembly import name_of, unfitted
 from ._choice import AUTO, Choice
@@ -16,7 +16,7 @@ from ._choice import AUTO, Choice
 if TYPE_CHECKING:
     from ._detector import HEAT
 
-__all__ = ["check_fit", "check_samples"]
+__all__ = ["check_fit", "check_heat", "check_samples"]
 
 
 def check_fit(heat: HEAT, features: Features, contrast: Features | None) -> None:
@@ -40,20 +40,27 @@ def check_fit(heat: HEAT, features: Features, contrast: Features | None) -> None
             )
     if isinstance(heat.priors, str):
         raise InputError("priors is a sequence: write ", Argument("priors", (heat.priors,)), ".")
-    if heat.priors is not None and not heat.priors:
+    check_settings(heat)
+    if len(features) < 2:
+        raise InputError(f"HEAT cannot be fitted to {len(features)} sample: pass at least two, better thousands.")
+
+
+def check_heat(heat: HEAT) -> None:
+    """Refuse settings that cannot be meant, whatever they are fitted to."""
+    if heat.priors is not None and not len(heat.priors):
         raise InputError("HEAT needs at least one prior. Leave out priors for the default.")
+    if heat.priors is not None and len(heat.priors) > MOST_PARTS:
+        raise InputError(f"HEAT composes at most {MOST_PARTS} priors, not {len(heat.priors)}.")
     if heat.priors is None and heat.weights is not None:
         raise InputError("weights are for priors that are named: pass both, or neither.")
     if isinstance(heat.residual, str) and heat.residual != AUTO:
-        raise InputError(f"residual is Residual(…), a mapping, None or {AUTO!r}, not {heat.residual!r}.")
+        raise InputError(f"residual is Residual(…), a mapping, None or {AUTO!r}, not {short(heat.residual)}.")
+    if heat.seed < 0:
+        raise InputError(f"seed is a whole number of at least 0, not {heat.seed}.")
     if not 0 <= heat.holdout < 1:
         raise InputError(f"holdout is a share, at least 0 and below 1, not {heat.holdout}.")
     if heat.standardise not in ("held-out", "training"):
-        raise InputError(f"standardise is 'held-out' or 'training', not {heat.standardise!r}.")
-    if math.isnan(heat.beta):
-        raise InputError("beta is not a number. It runs from minus infinity (the minimum) to infinity (the maximum).")
-    if len(features) < 2:
-        raise InputError(f"HEAT cannot be fitted to {len(features)} sample: pass at least two, better thousands.")
+        raise InputError(f"standardise is 'held-out' or 'training', not {short(heat.standardise)}.")
     if isinstance(heat.residual, Mapping):
         unknown = set(heat.residual) - {name_of(p) for p in heat.priors or heat.residual}
         if unknown:

@@ -13,17 +13,18 @@ import torch
 from torch import Tensor
 
 from ..deprecation import renamed
-from ..energies import CACHE_FRIENDLY, Composition, Energy, check_weights, columns_of
-from ..errors import NotFittedError, Notice
+from ..energies import CACHE_FRIENDLY, MOST_PARTS, Composition, Energy, check_kinds, check_weights, columns_of
+from ..errors import InputError, NotFittedError, Notice
 from ..features import Array, Features
+from ..files import short
 from ..progress import progress_bars
 from ..registry import register
 from ..residual import Hybrid, Residual
-from ._assembly import assembled, names_of, unfitted
-from ._checks import check_fit, check_samples
+from ._assembly import assembled, name_of, names_of, unfitted
+from ._checks import check_fit, check_heat, check_samples
 from ._choice import AUTO, Choice, Residuals, default_choice, default_residual, supported
 from ._presets import paper_settings
-from ._training import Trainer, identity_of
+from ._training import Kept, Trainer, identity_of, kept_in
 
 __all__ = ["HEAT"]
 
@@ -86,6 +87,7 @@ class HEAT(Energy):
         self.holdout, self.standardise = holdout, standardise
         self.choice_: Choice | None = None
         self.inner: Composition | Hybrid | None = None
+        self._kept: Kept | None = None
 
     @classmethod
     def paper(cls, name: str = "cifar10", **changes: Any) -> Self:
@@ -159,6 +161,9 @@ class HEAT(Energy):
 
     # Fit
 
+    def check(self) -> None:
+        check_heat(self)
+
     def fit(
         self,
         features: Features,
@@ -174,7 +179,8 @@ class HEAT(Energy):
             features: ID samples, best those that the backbone was trained on.
             contrast: samples that the residuals learn to tell from ID, besides those that the priors propose.
             progress: show a bar for each residual, on a terminal.
-            checkpoint: a folder where an interrupted fit goes on after the last whole epoch, and ends the same.
+            checkpoint: a folder where an interrupted fit goes on after the last whole epoch, and ends the same. What
+                it keeps there is removed when the detector is saved.
             device: where to train and to score; None is where the features are.
         """
         check_fit(self, features, contrast)
@@ -192,9 +198,9 @@ class HEAT(Energy):
         composition = self.composition
         for part in composition.members.values():
             (part.prior if isinstance(part, Hybrid) else part).fit(fitting).to(device)
-        identity = identity_of(self.settings, choice, features, contrast)
-        with progress_bars(progress) as bars:
-            trainer = Trainer(fitting, held, contrast, bars, checkpoint, identity, device)
+        identity = "" if checkpoint is None else identity_of(self.settings, choice, features, contrast)
+        with kept_in(checkpoint) as self._kept, progress_bars(progress) as bars:
+            trainer = Trainer(fitting, held, contrast, bars, self._kept, identity, device)
             for name, part in composition.members.items():
                 if isinstance(part, Hybrid):
                     trainer.correct(name, part)
@@ -274,17 +280,27 @@ class HEAT(Energy):
 
     # Saving
 
+    def save(self, path: str | PathLike[str]) -> None:
+        super().save(path)
+        if self._kept is not None:
+            self._kept.remove()
+            self._kept = None
+
     def facts(self) -> dict[str, Any]:
         weights = self.weights_ if self.priors is None else None
         chosen = self.choice_ if self.residual == AUTO else None
         return {"used": self.priors_, "weights": weights, "residual": None if chosen is None else chosen.residuals}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        used, residuals = tuple(facts["used"]), facts["residual"] if isinstance(self.residual, str) else self.residual
+        named = used if self.priors is None else tuple(map(name_of, self.priors))
+        if used != named or not 0 < len(used) <= MOST_PARTS or not all(isinstance(name, str) for name in used):
+            raise InputError(f"it is made of {short(used)} and says {short(named)}")
         weights: Any = facts["weights"] if self.priors is None else self.weights
-        residuals = facts["residual"] if isinstance(self.residual, str) else self.residual
-        choice = Choice(tuple(facts["used"]), weights, residuals)
-        check_weights(choice.weights, len(choice.priors))
-        self.choice_, self.inner = choice, self._assembled(choice)
+        check_weights(weights, len(used))
+        check_kinds(Choice, {"residuals": residuals})
+        self.choice_ = Choice(used, None if weights is None else tuple(map(float, weights)), residuals)
+        self.inner = self._assembled(self.choice_)
 
     # Old names
 

@@ -1,19 +1,25 @@
-"""A checkpoint of a training run: one safetensors file, replaced whole after each epoch."""
+"""A checkpoint of a training run: one safetensors file with a checksum, replaced whole after each epoch."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from ..errors import FormatError, InputError
-from ..files import replacing
+from ..files import plain, read, write_tensors
 
 __all__ = ["Checkpoint"]
+
+VERSION = "2"
+"""Earlier ones have none, and no checksum: they are refused, since what is in them cannot be trusted."""
 
 
 class Checkpoint:
@@ -27,27 +33,55 @@ class Checkpoint:
     def __init__(self, path: Path, identity: str) -> None:
         self.path, self.identity = path, identity
 
-    def save(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Replace the file: a kill leaves the old one or the new one."""
-        metadata = {"identity": self.identity, "facts": json.dumps(facts)}
-        with replacing(self.path) as part:
-            save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, part, metadata)
+        kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        about = {"version": VERSION, "identity": self.identity, "facts": json.dumps(plain(facts), allow_nan=False)}
+        write_tensors(self.path, kept, about | {"sha256": digest_of(kept, about)})
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The last saved state; None where there is none."""
-        if not self.path.exists():
-            return None
         try:
-            with safe_open(self.path, "pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            facts = json.loads(metadata["facts"])
-        except (SafetensorError, KeyError, ValueError) as error:
+            data = read(self.path)
+            tensors, about = load_tensors(data), metadata_of(data)
+        except FileNotFoundError:
+            return None
+        except FormatError as error:
+            raise FormatError(f"{error} Delete it to start this residual anew.") from error
+        except (SafetensorError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise self.damaged(str(error)) from error
+        if about.get("version") != VERSION:
             raise FormatError(
-                f"The checkpoint {self.path} is damaged ({error}). Delete it to start this residual anew."
-            ) from error
-        if metadata["identity"] != self.identity:
+                f"The checkpoint {self.path} is of another version of heat-ood. Delete it to start this residual anew."
+            )
+        checksum = about.pop("sha256", None)
+        if checksum != digest_of(tensors, about):
+            raise self.damaged("its checksum does not match")
+        if about["identity"] != self.identity:
             raise InputError(
                 f"The checkpoint {self.path} is of a fit with other data or settings. Name another folder or delete it."
             )
-        return tensors, facts
+        return tensors, json.loads(about["facts"])
+
+    def damaged(self, why: str) -> FormatError:
+        """The error that says so."""
+        return FormatError(f"The checkpoint {self.path} is damaged ({why}). Delete it to start this residual anew.")
+
+    def remove(self) -> None:
+        """What is done needs none."""
+        self.path.unlink(missing_ok=True)
+
+
+def metadata_of(data: bytes) -> dict[str, str]:
+    """What stands in the header of a safetensors file beside the tensors; its length comes first."""
+    size = int.from_bytes(data[:8], "little")
+    return dict(json.loads(data[8 : 8 + size]).get("__metadata__", {}))
+
+
+def digest_of(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
+    """A checksum of all that a checkpoint holds."""
+    digest = hashlib.sha256(json.dumps(sorted(about.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

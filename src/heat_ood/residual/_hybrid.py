@@ -10,7 +10,18 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..energies import CHUNK, Energy, GaussianMixture, Prior, mixture_of, product_of
+from ..energies import (
+    CHUNK,
+    Energy,
+    GaussianMixture,
+    Prior,
+    check_kinds,
+    check_positive,
+    check_settings,
+    log_of,
+    mixture_of,
+    product_of,
+)
 from ..errors import InputError, NotFittedError
 from ..features import Features, Space
 from ..progress import Report
@@ -18,7 +29,7 @@ from ..registry import storable
 from ._checkpoint import Checkpoint
 from ._coordinates import Coordinates
 from ._negatives import Negatives
-from ._network import Network
+from ._network import Network, shapes_of
 from ._settings import Residual
 from ._training import Training
 
@@ -82,6 +93,11 @@ class Hybrid(Energy):
 
     # Fit
 
+    def check(self) -> None:
+        self.residual.check()
+        if self.columns is not None:
+            Space(tuple(self.columns))
+
     def fit(
         self,
         features: Features,
@@ -101,8 +117,8 @@ class Hybrid(Energy):
             checkpoint: where an interrupted training goes on.
             device: where to train.
         """
+        check_settings(self)
         settings = self.residual
-        settings.check()
         if not self.prior.fitted:
             self.prior.fit(features)
         self.begin(features)
@@ -185,6 +201,7 @@ class Hybrid(Energy):
         if self.network is None or self.space_ is None:
             raise NotFittedError("A hybrid has no energy before it is fitted. Call .fit(features).")
         z = self.space_(features, self.temperature.dtype)
+        self.check_width(z, self.width, self.space_.columns)
         prior = self.prior
         if isinstance(prior, GaussianMixture) and prior.space == self.space_:
             energy = prior.energy_of(z)
@@ -204,8 +221,9 @@ class Hybrid(Energy):
         weights = [] if self.network is None else list(self.network.parameters())
         if {p.dtype for p in weights} != {self.temperature.dtype}:
             raise InputError(f"the network's weights are not all {self.temperature.dtype}")
-        if self.temperature.shape != () or not 0 < float(self.temperature) < math.inf:
-            raise InputError("the temperature is not a positive number")
+        if self.temperature.shape != ():
+            raise InputError(f"the temperature has the shape {tuple(self.temperature.shape)}")
+        check_positive("temperature", float(self.temperature))
 
     def facts(self) -> dict[str, Any]:
         space = self.space_ or Space()
@@ -213,17 +231,19 @@ class Hybrid(Energy):
         return {"log": self.log_, "outcome": self.outcome_, "reads": reads}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.log_, self.outcome_ = list(facts["log"]), str(facts["outcome"])
+        self.log_, self.outcome_ = log_of(facts["log"]), str(facts["outcome"])
         reads = facts["reads"]
-        self.space_ = Space(tuple(map(str, reads["columns"])), bool(reads["normalise"]))
-        hidden, width = tensors["network.layers.0.weight"].shape
+        check_kinds(Space, {name: reads[name] for name in ("columns", "normalise")})
+        self.space_ = Space(tuple(reads["columns"]), reads["normalise"])
+        self.residual.check()
+        settings, width = self.residual, tensors["network.layers.0.weight"].shape[1]
         if width != reads["width"]:
             raise InputError(f"the network reads {width} features where there are {reads['width']}")
-        self.residual.check()
-        depth = sum(name.startswith("network.") for name in tensors) // 2
-        if hidden != self.residual.hidden or (depth != self.residual.depth and not self.residual.tied):
-            raise InputError(f"the network has {depth} layers of width {hidden}, its settings are {self.residual!r}")
-        self.network = self.residual.network(width)
+        asked = shapes_of(width, settings.hidden, settings.depth, settings.tied)
+        brought = {n.removeprefix("network."): tuple(t.shape) for n, t in tensors.items() if n.startswith("network.")}
+        if asked != brought:  # before anything of that size is made
+            raise InputError(f"its weights are not those of a network of {settings!r}")
+        self.network = settings.network(width)
         self.network.requires_grad_(False)
 
 

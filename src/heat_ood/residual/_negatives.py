@@ -14,7 +14,7 @@ from ._langevin import langevin
 from ._network import Network
 from ._settings import Residual
 
-__all__ = ["Negatives", "energy_gradient"]
+__all__ = ["CHAINS", "Negatives", "energy_gradient"]
 
 REFRESH = 0.05
 """Share of the persistent chains that start anew at each step."""

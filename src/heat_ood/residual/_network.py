@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu_, linear
 
-__all__ = ["Network"]
+__all__ = ["Network", "shapes_of"]
 
 SLOPE = 0.2
 
@@ -49,8 +49,7 @@ class Network(nn.Module):
         super().__init__()
         self.bound = bound
         self.repeats = depth - 2 if tied and depth > 2 else 1
-        middle = min(depth - 2, 1) if tied else depth - 2
-        sizes = [width] + [hidden] * (middle + 1) + [1]
+        sizes = sizes_of(width, hidden, depth, tied)
         place = {"dtype": dtype, "device": "cpu" if generator is None else generator.device}
         empty: Any = nn.utils.skip_init  # the caller's random state is left alone
         layers: list[nn.Linear] = [empty(nn.Linear, i, o, **place) for i, o in pairwise(sizes)]
@@ -77,3 +76,22 @@ class Network(nn.Module):
         last = self.layers[-1]
         assert isinstance(last, nn.Linear)
         last.bias.sub_(math.log(odds) / 2)
+
+
+def sizes_of(width: int, hidden: int, depth: int, tied: bool) -> list[int]:
+    """The widths between the linear layers that have weights of their own, the first and the last included."""
+    middle = min(depth - 2, 1) if tied else depth - 2
+    return [width] + [hidden] * (middle + 1) + [1]
+
+
+def shapes_of(width: int, hidden: int, depth: int, tied: bool) -> dict[str, tuple[int, ...]]:
+    """The shapes of a network's weights by their names, before there is any.
+
+    Example:
+        >>> shapes_of(8, 16, depth=2, tied=False)
+        {'layers.0.weight': (16, 8), 'layers.0.bias': (16,), 'layers.1.weight': (1, 16), 'layers.1.bias': (1,)}
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for number, (i, o) in enumerate(pairwise(sizes_of(width, hidden, depth, tied))):
+        found |= {f"layers.{number}.weight": (o, i), f"layers.{number}.bias": (o,)}
+    return found

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ..energies import check_kinds, check_positive
 from ..errors import InputError
 from ..registry import storable
 from ._network import Network
@@ -16,6 +17,8 @@ __all__ = ["Residual"]
 
 STARTS = ("prior", "data", "persistent")
 PASSES, STEPS = 4, 600
+DEEPEST = 100
+"""Linear layers: those that are tied take time and no place in a file, so that a small one could ask for any number."""
 
 
 @storable("Residual")
@@ -38,7 +41,7 @@ class Residual:
         temperature: :math:`T`; None takes the spread of the prior's energy on held-out ID data, so that ``lam``
             means the same for every prior and data set.
         hidden: width of the hidden layers.
-        depth: number of linear layers.
+        depth: number of linear layers, at most 100.
         tied: let the middle layers share one matrix.
         bounded: keep the bound :math:`1 / 2λ` by the form of the network, on any input; else only at the optimum.
         whiten: network and chains live in whitened features (else in the features as they are).
@@ -89,6 +92,7 @@ class Residual:
 
     def check(self) -> None:
         """Refuse settings that cannot be meant, naming the one."""
+        check_kinds(type(self), self.to_dict())
         positive = {
             "lam": self.lam,
             "odds": self.odds,
@@ -103,7 +107,11 @@ class Residual:
             if not value > 0 or math.isnan(value):
                 least = "at least 2" if name == "depth" else "positive"
                 raise InputError(f"Residual({name}={getattr(self, name)!r}): {name} must be {least}.")
-        if (self.odds != 1 and not self.bounded) or math.isinf(self.odds):
+        if self.depth > DEEPEST:
+            raise InputError(f"Residual(depth={self.depth}): depth is at most {DEEPEST}.")
+        check_positive("lam", min(self.lam, 1.0))
+        check_positive("temperature", 1.0 if self.temperature is None else self.temperature)
+        if (self.odds != 1 and not self.bounded) or math.isinf(self.odds):  # their logarithm alone is used
             raise InputError(
                 f"Residual(odds={self.odds}, bounded={self.bounded}): odds are finite, and other than 1 for a bounded "
                 "residual alone."

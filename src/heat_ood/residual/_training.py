@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..errors import FormatError
+from ..files import restored
 from ..progress import Report
 from ._checkpoint import Checkpoint
-from ._negatives import Negatives
+from ._negatives import CHAINS, Negatives
 from ._network import Network
 from ._settings import Residual
 
 __all__ = ["Epoch", "Training", "loss_of"]
+
+ADAM = ("step", "exp_avg", "exp_avg_sq")
+"""What Adam keeps of each weight."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,14 @@ class Epoch:
 
     def to_dict(self) -> dict[str, float]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is, besides its tensors."""
+
+    epochs: tuple[Epoch, ...]
+    best_loss: float
 
 
 def loss_of(real: Tensor, negative: Tensor, lam: float) -> Tensor:
@@ -181,24 +194,47 @@ class Training:
         tensors["generator"] = self.generator.get_state()
         if self.negatives.chains is not None:
             tensors["chains"] = self.negatives.chains
-        checkpoint.save(tensors, {"epochs": [e.to_dict() for e in self.epochs], "best_loss": self.best_loss})
+        checkpoint.save(tensors, asdict(Progress(tuple(self.epochs), self.best_loss)))
 
     def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on after the last epoch that was kept; nothing is changed by one that is not of such a training."""
         found = checkpoint.load()
         if found is None:
             return
         tensors, facts = found
+        try:
+            progress = self.recognised(tensors, facts)
+            self.generator.set_state(tensors["generator"])
+        except (FormatError, RuntimeError) as error:
+            raise checkpoint.damaged(str(error)) from error
         device = self.held.device
         with torch.no_grad():
             for i, parameter in enumerate(self.network.parameters()):
                 parameter.copy_(tensors[f"network.{i}"])
         self.best = [tensors[f"best.{i}"].to(device) for i in range(len(self.best))]
-        state: dict[int, dict[str, Any]] = {}
-        for key in (k for k in tensors if k.startswith("adam.")):
-            _, number, name = key.split(".")
-            state.setdefault(int(number), {})[name] = tensors[key]
+        state = {i: {key: tensors[f"adam.{i}.{key}"] for key in ADAM} for i in range(len(self.best))}
         self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
-        self.generator.set_state(tensors["generator"])
         if "chains" in tensors:
             self.negatives.chains = tensors["chains"].to(device)
-        self.epochs, self.best_loss = [Epoch(**e) for e in facts["epochs"]], facts["best_loss"]
+        self.epochs, self.best_loss = list(progress.epochs), progress.best_loss
+
+    def recognised(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Progress:
+        """How far a checkpoint is, if its names, shapes and types are those that this training keeps."""
+        progress = restored(Progress, facts, "progress")
+        count = len(progress.epochs)
+        if not 0 < count <= self.passes or [e.epoch for e in progress.epochs] != list(range(1, count + 1)):
+            raise FormatError(f"it has {count} epochs of {self.passes}, or not in order")
+        expected: dict[str, Tensor] = {"generator": self.generator.get_state()}
+        for i, parameter in enumerate(self.best):
+            expected |= {f"network.{i}": parameter, f"best.{i}": parameter}
+            expected |= {f"adam.{i}.{key}": torch.zeros(()) if key == "step" else parameter for key in ADAM}
+        chains = tensors.get("chains")
+        if chains is not None and self.settings.start == "persistent":
+            rows = min(max(len(chains) if chains.ndim else 0, CHAINS), max(CHAINS, self.settings.batch))
+            expected["chains"] = self.held.new_empty(rows, self.negatives.coordinates.width)
+        if strange := set(tensors) ^ set(expected):
+            raise FormatError(f"{sorted(strange)[0]} is missing, or one too many")
+        for name, tensor in tensors.items():
+            if tensor.shape != expected[name].shape or tensor.dtype != expected[name].dtype:
+                raise FormatError(f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
+        return progress

@@ -53,14 +53,14 @@ def info(
 
 def about_guard(path: Path, json: bool) -> None:
     """Of its model what the folder says: it is not made, so no code of it runs."""
-    from ...guarding import DETECTOR, WEIGHTS, read_record
+    from ...guarding import DETECTOR, read_record
 
     record = read_record(path)
     layers = ["stages"] if record.stages else list(record.layers)
     about = {
         "guard": str(path),
         "model": record.model,
-        "model_weights": str(path / WEIGHTS) if record.weights else None,
+        "model_weights": None if record.weights is None else str(path / record.weights),
         "layers": layers,
         "head": "none" if record.headless else record.head,
         "verified": "the detector; the weights are compared with its fingerprint when the guard is loaded",

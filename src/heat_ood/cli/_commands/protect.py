@@ -113,13 +113,12 @@ def layers_of(reads: tuple[str, ...]) -> list[str]:
 def prepare_folder(out: Path, overwrite: bool) -> None:
     """Refuse a folder with anything but a guard, whole or begun; empty it where that is wanted."""
     from ...errors import InputError
-    from ...files import is_part
-    from ...guarding import KEPT
+    from ...guarding import belongs
 
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file. Name a folder for the guard.")
     there = sorted(out.iterdir()) if out.exists() else []
-    if strange := [entry.name for entry in there if entry.name not in KEPT and not is_part(entry.name)]:
+    if strange := [entry.name for entry in there if not belongs(entry.name)]:
         raise InputError(
             f"{out} holds {strange[0]}, which is no part of a guard. Name another folder, so that nothing is lost."
         )
