@@ -17,7 +17,7 @@ import torch
 from .. import __version__
 from ..energies import Calibration
 from ..evaluation import evaluate_scores
-from ..features import Features
+from ..features import Features, digest_of_samples
 from ..files import replacing
 from ..residual import Residual
 from ..results import Curve, Entry, Run
@@ -98,19 +98,8 @@ def digest_of(data: Data) -> str:
 
 
 def look_at(features: Features) -> str:
-    """What tells features from others: their shape, their model and a look at the samples."""
-    digest = hashlib.sha256(f"{features!r} {features.fingerprint}".encode())
-    digest.update(sample_of(features))
-    return digest.hexdigest()[:16]
-
-
-def sample_of(features: Features) -> bytes:
-    """A look at the samples: some rows, and all labels."""
-    some = features[:: max(1, len(features) // 64)]
-    tensors = [*some.columns.values(), *(features.head or ())]
-    if features.labels is not None:
-        tensors.append(features.labels)
-    return b"".join(t.cpu().contiguous().view(torch.uint8).numpy().tobytes() for t in tensors)
+    """What tells features from others: their model and every number."""
+    return hashlib.sha256(f"{features.fingerprint} {digest_of_samples(features)}".encode()).hexdigest()[:16]
 
 
 def slug(job: Job) -> str:

@@ -17,16 +17,18 @@ from ..features import Features
 
 __all__ = ["least_resolution", "resolution_of"]
 
-CHANGE = 2.0**-15
-"""Features are changed by at most this share of their channel's mean size; what a batch changes is a sixth of it."""
+CHANGE = 2.0**-14
+"""Features are changed by at most this share of their channel's mean size: some ten times what a batch changes."""
 LEAST = 2.0**-19
 """No score is finer than this share of its size and of the scores' spread: some thirty times float32's rounding."""
 SAMPLES, WINDOW, DRAWS = 256, 9, 2
 """So many samples are changed, so often; a score has the largest resolution of so many around it."""
+EACH, MARGIN = 4, 4.0
+"""Every so many of them are scored alone, too; the resolution is at least so many times what that changes."""
 
 
 def resolution_of(score: Callable[[Features], Tensor], features: Features, scores: Tensor) -> Tensor:
-    """For each score, how much it moves when features move by a little more than rounding moves them, (n,).
+    """For each score, how much it moves when features move by more than rounding moves them, or with its batch, (n,).
 
     Args:
         score: of features.
@@ -39,6 +41,8 @@ def resolution_of(score: Callable[[Features], Tensor], features: Features, score
     moved = torch.zeros_like(before)
     for _ in range(DRAWS):
         moved = torch.maximum(moved, (score(some.changed(CHANGE, generator)) - before).abs())
+    for i in range(0, len(rows), EACH):
+        moved[i] = torch.maximum(moved[i], MARGIN * (score(some[i])[0] - before[i]).abs())
     around = max_pool1d(moved[None], WINDOW, stride=1, padding=WINDOW // 2)[0]
     above = torch.searchsorted(before, scores).clamp(max=len(rows) - 1)
     resolution = torch.maximum(around[above], around[(above - 1).clamp(min=0)])

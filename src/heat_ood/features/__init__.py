@@ -10,6 +10,7 @@ from ._columns import Layer as Layer
 from ._columns import check_same_model as check_same_model
 from ._columns import column_name as column_name
 from ._contrast import has_images as has_images
+from ._digest import digest_of_samples as digest_of_samples
 from ._distortions import CONTRAST as CONTRAST
 from ._distortions import KINDS
 from ._distortions import check_kinds as check_kinds

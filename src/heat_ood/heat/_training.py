@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from ..energies import CHUNK
 from ..errors import InputError
-from ..features import Features
+from ..features import Features, digest_of_samples
 from ..files import locked, plain
 from ..progress import Bars
 from ..residual import Checkpoint, Hybrid
@@ -105,18 +103,5 @@ def identity_of(settings: Mapping[str, Any], choice: Choice, features: Features,
     made_of = [dict(settings), choice.priors, choice.weights, choice.residuals]
     digest = hashlib.blake2b(json.dumps(plain(made_of)).encode(), digest_size=32)
     for part in (features, contrast):
-        digest.update(repr(part).encode())
-        if part is not None:
-            for tensor in tensors_in(part):
-                digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-                digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(b"" if part is None else digest_of_samples(part).encode())
     return digest.hexdigest()
-
-
-def tensors_in(features: Features) -> Iterator[Tensor]:
-    """All that features hold, a chunk at a time: a memory-mapped store stays on the disk."""
-    for batch in features.batches(CHUNK):
-        yield from batch.columns.values()
-    for tensor in (features.labels, *(features.head or ())):
-        if tensor is not None:
-            yield tensor
