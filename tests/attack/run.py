@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,9 @@ HERE = Path(__file__).parent
 for folder in (HERE, HERE.parent / "helpers"):
     sys.path.insert(0, str(folder))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))  # of the processes started here
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    map(os.path.abspath, filter(None, sys.path))
+)  # of the processes started here
 
 PARTS = ("files", "alarms", "threads", "writers")
 
@@ -42,6 +46,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--build", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--part-of-files", help=argparse.SUPPRESS)
+    parser.add_argument("--rows-of", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -55,6 +60,11 @@ def main() -> int:
 
         job, jobs = map(int, given.part_of_files.split("/"))
         work(given.root, given.seed, given.tries, job, jobs, given.start)
+        return 0
+    if given.rows_of is not None:
+        part, _, names = given.rows_of.partition(":")
+        for row in ROWS[part](given, names.split(",") if names else None):
+            print(json.dumps(row), flush=True)
         return 0
     with tempfile.TemporaryDirectory(prefix="heat-ood-attack-") as folder:
         root = given.root or Path(folder)
@@ -92,7 +102,7 @@ def attack(given: argparse.Namespace, root: Path) -> int:
     return 1 if broken else 0
 
 
-def files(given: argparse.Namespace, root: Path, share: float) -> Any:
+def files(given: argparse.Namespace, root: Path, share: float) -> Iterator[dict[str, Any]]:
     from dataclasses import asdict
 
     from harness.pool import run_tries
@@ -103,25 +113,70 @@ def files(given: argparse.Namespace, root: Path, share: float) -> Any:
         yield asdict(outcome)
 
 
-def alarms(given: argparse.Namespace, root: Path, share: float) -> Any:
-    from harness.alarms import simulate_in
-
-    yield from simulate_in(given.jobs, repetitions=max(4, round(400 * share)), seed=given.seed)
+# The other parts, each in processes of its own
 
 
-def threads(given: argparse.Namespace, root: Path, share: float) -> Any:
-    from harness.threads import attack_all
+def alarms(given: argparse.Namespace, root: Path, share: float) -> Iterator[dict[str, Any]]:
+    from harness.targets import method_data
 
-    yield from attack_all(calls=max(25, round(1000 * share)))
+    names = sorted(method_data.CASES, key=lambda name: (name not in ("heat", *method_data.BEYOND), name))
+    parts = [f"alarms:{','.join(names[job :: given.jobs])}" for job in range(given.jobs)]
+    return in_processes(parts, max(4, round(200 * share)), given.seed)
 
 
-def writers(given: argparse.Namespace, root: Path, share: float) -> Any:
-    from harness.writers import attack_all
+def threads(given: argparse.Namespace, root: Path, share: float) -> Iterator[dict[str, Any]]:
+    return in_processes(["threads"], max(25, round(1000 * share)), given.seed)
 
-    yield from attack_all(root / "writers", rounds=max(20, round(1000 * share)))
+
+def writers(given: argparse.Namespace, root: Path, share: float) -> Iterator[dict[str, Any]]:
+    return in_processes(["writers"], max(20, round(1000 * share)), given.seed)
+
+
+def in_processes(parts: list[str], amount: int, seed: int) -> Iterator[dict[str, Any]]:
+    """The rows of parts, each in a process of its own, all at once."""
+    line = [sys.executable, __file__, "--tries", str(amount), "--seed", str(seed), "--rows-of"]
+    processes = [subprocess.Popen([*line, part], stdout=subprocess.PIPE) for part in parts]
+    for part, process in zip(parts, processes, strict=True):
+        assert process.stdout is not None
+        for text in process.stdout:
+            yield json.loads(text)
+        if process.wait():
+            raise SystemExit(f"the attack itself failed: {part} ended with {process.returncode}")
+
+
+def alarm_rows(given: argparse.Namespace, names: list[str] | None) -> Iterator[dict[str, Any]]:
+    import torch
+
+    from harness.alarms import simulate
+
+    torch.set_num_threads(1)
+    for name in names or ():
+        yield from simulate(name, given.tries, given.seed)
+
+
+def thread_rows(given: argparse.Namespace, names: list[str] | None) -> Iterator[dict[str, Any]]:
+    import torch
+
+    from harness.threads import MODELS, attack_model
+
+    torch.set_num_threads(1)
+    for name in names or MODELS:
+        yield attack_model(name, given.tries)
+
+
+def writer_rows(given: argparse.Namespace, names: list[str] | None) -> Iterator[dict[str, Any]]:
+    import torch
+
+    from harness.writers import FOLDERS, attack_folder
+
+    torch.set_num_threads(1)
+    for name in names or FOLDERS:
+        with tempfile.TemporaryDirectory(prefix="heat-ood-writers-") as folder:
+            yield attack_folder(name, Path(folder), given.tries)
 
 
 PART = {"files": files, "alarms": alarms, "threads": threads, "writers": writers}
+ROWS = {"alarms": alarm_rows, "threads": thread_rows, "writers": writer_rows}
 
 
 def replay(root: Path, seed: int, number: int, keep: Path | None) -> int:
@@ -133,8 +188,6 @@ def replay(root: Path, seed: int, number: int, keep: Path | None) -> int:
     from harness.tries import BAD, Attack
 
     if not (root / "expected.json").exists():
-        import subprocess
-
         subprocess.run([sys.executable, __file__, "--build", str(root)], check=True)
     tries = Attack(root, seed, root / "scratch-replay")
     here = os.getcwd()

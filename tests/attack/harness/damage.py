@@ -152,7 +152,9 @@ def directory(rng: random.Random, folder: Path, file: Path, other: Path) -> None
 
 def stranger(rng: random.Random, folder: Path, file: Path, other: Path) -> None:
     """One more file, under a name that looks as if it belonged."""
-    name = rng.choice([f"copy of {file.name}", f".{file.name}.0123456789ab.part", f"{file.name}.part", "z\x1b[31m\udcff"])
+    name = rng.choice(
+        [f"copy of {file.name}", f".{file.name}.0123456789ab.part", f"{file.name}.part", "z\x1b[31m\udcff"]
+    )
     with open(os.fsencode(str(file.parent)) + b"/" + os.fsencode(name), "wb") as out:
         out.write(file.read_bytes())
 

@@ -47,7 +47,8 @@ TEXTS = (
 OTHERS = (
     "null", "true", "false", "[]", "{}", "[[]]", "[null]", "[0, 0]", '{"": 0}', "NaN", "Infinity", "-Infinity",
     '{"$float": "nan"}', '{"$float": "x"}', '{"$float": "-inf"}', '{"$list": [1]}', '{"$map": [["a", 1]]}',
-    '{"$energy": "msp", "settings": {}}', '{"$energy": "gmm", "settings": {}}', '{"$value": "Residual", "settings": {}}',
+    '{"$energy": "msp", "settings": {}}', '{"$energy": "gmm", "settings": {}}',
+    '{"$value": "Residual", "settings": {}}',
     "[" * 900 + "]" * 900, "[" * 100_000 + "]" * 100_000, '{"a":' * 5000 + "1" + "}" * 5000,
     "[" + "0," * 50_000 + "0]",
 )  # fmt: skip
@@ -88,10 +89,18 @@ def edit_json(rng: random.Random, text: str) -> tuple[str, str]:
         if not everywhere:
             break
         # Those near the top are few and matter most; lists of numbers are long.
-        few = [place for place in everywhere if isinstance(place[0], Pairs)]
-        holder, i = rng.choice(few if few and rng.random() < 0.8 else everywhere)
-        done.append(edit_place(rng, holder, i, [item for holder, i in everywhere[:200] for item in [value_at(holder, i)]]))
+        groups = [everywhere, [place for place in everywhere if isinstance(place[0], Pairs)], settings_of(document)]
+        holder, i = rng.choice(rng.choice([group for group in groups if group]))
+        done.append(
+            edit_place(rng, holder, i, [item for holder, i in everywhere[:200] for item in [value_at(holder, i)]])
+        )
     return dump(document), ", ".join(done)
+
+
+def settings_of(document: Any) -> list[tuple[Any, int]]:
+    """The places below what a detector calls its energy: settings, which say how large things are."""
+    inner = [value for key, value in document if key == "energy"] if isinstance(document, Pairs) else []
+    return [place for value in inner for place in places(value, [])]
 
 
 def value_at(holder: Any, i: int) -> Any:

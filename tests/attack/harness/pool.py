@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import select
@@ -76,6 +77,7 @@ def cause(hung: bool, status: int) -> tuple[str, str]:
 def child(attack: Attack, numbers: Sequence[int], writer: int) -> None:
     """Never returns."""
     try:
+        faulthandler.disable()  # pytest's; a crash is recorded
         quiet = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(quiet, stream)
@@ -91,10 +93,10 @@ def child(attack: Attack, numbers: Sequence[int], writer: int) -> None:
 def run_tries(tries: int, seed: int, root: Path, jobs: int = 1, start: int = 0) -> Iterator[Outcome]:
     """Tries ``start`` to ``start + tries``, in so many processes, as they end."""
     subprocess.run([sys.executable, str(SCRIPT), "--build", str(root)], check=True)
+    line = [sys.executable, str(SCRIPT), "--tries", str(tries), "--seed", str(seed), "--start", str(start)]
     processes = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), "--part-of-files", f"{job}/{jobs}", "--tries", str(tries)]
-            + ["--seed", str(seed), "--root", str(root), "--start", str(start)],
+            [*line, "--part-of-files", f"{job}/{jobs}", "--root", str(root)],
             stdout=subprocess.PIPE,
         )
         for job in range(jobs)

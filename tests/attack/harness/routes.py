@@ -79,7 +79,7 @@ def command(*arguments: object) -> str:
     finally:
         sys.argv, sys.stdout, sys.stderr = before
     said, told = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
-    if controls := {c for c in said + told if ord(c) < 32 and c not in "\n\t" or 127 <= ord(c) < 160}:
+    if controls := {c for c in said + told if (ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160}:
         raise UnclearError(f"control characters are sent to the terminal: {sorted(controls)!r}")
     if code in (0, 3, None):
         return said

@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from .alarms import pooled
 from .tries import BAD
 
 __all__ = ["TABLES", "broken", "write"]
 
 Row = dict[str, Any]
 GOOD = ("same", "refused", "answered")
-BLOCK = "<!-- {0} -->\n{1}<!-- /{0} -->"
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -45,7 +45,10 @@ def files(rows: Sequence[Row]) -> str:
     body.append(
         ["all", "", "", f"{total.total():,}"]
         + [f"{total[name]:,}" if total[name] else "–" for name in (*GOOD, *BAD)]
-        + [f"{max((p[0] for p in peaks.values()), default=0):.1f}", f"{max((p[1] for p in peaks.values()), default=0):.0f}"]
+        + [
+            f"{max((p[0] for p in peaks.values()), default=0):.1f}",
+            f"{max((p[1] for p in peaks.values()), default=0):.0f}",
+        ]
     )
     table = markdown(["format", "route", "files", "tries", *GOOD, *BAD, "longest, s", "most, MB"], body)
     return table + examples(rows)
@@ -90,12 +93,13 @@ def alarms(rows: Sequence[Row]) -> str:
     header = ["method", *(f"{100 * rate:g} % asked: mean (highest)" for rate in rates), "above the margin"]
     first = markdown(header, body)
 
-    keys = dict.fromkeys((row["law"], row["n"], row["batch"]) for row in rows)
-    body = []
-    for law, n, batch in keys:
-        own = [row for row in rows if (row["law"], row["n"], row["batch"]) == (law, n, batch)]
-        cells = [[row for row in own if row["fpr"] == rate] for rate in rates]
-        body.append([law, n, batch, *(f"{100 * mean(some):.2f}" if some else "–" for some in cells)])
+    together: dict[tuple[Any, ...], dict[float, Row]] = defaultdict(dict)
+    for row in pooled(rows):
+        together[row["law"], row["n"], row["batch"]][row["fpr"]] = row
+    body = [
+        [*key, *(f"{100 * own[r]['rate']:.2f}{' (above)' * own[r]['above']}" if r in own else "–" for r in rates)]
+        for key, own in together.items()
+    ]
     header = ["samples of", "calibrated on", "scored by", *(f"{100 * rate:g} % asked" for rate in rates)]
     return f"{first}\n{markdown(header, body)}"
 
@@ -110,13 +114,28 @@ def mean(rows: Sequence[Row]) -> float:
 def threads(rows: Sequence[Row]) -> str:
     header = ["model", "threads", "calls", "right", "wrong", "errors of ours", "raised as asked", "model untouched"]
     names = ("model", "threads", "calls", "right", "wrong", "errors", "raised", "untouched")
-    return markdown(header, ([row[name] for name in names] for row in rows))
+    return markdown(header, ([row[name] for name in names] for row in rows)) + noted(rows, "model")
 
 
 def writers(rows: Sequence[Row]) -> str:
-    header = ["folder", "rounds", "ends as one of the two", "unreadable", "reads", "reads that failed", "refused", "raw errors"]
+    header = [
+        "folder",
+        "rounds",
+        "ends as one of the two",
+        "unreadable",
+        "reads",
+        "reads that failed",
+        "refused",
+        "raw errors",
+    ]
     names = ("folder", "rounds", "whole", "unreadable", "reads", "failed", "refused", "raw")
-    return markdown(header, ([row[name] for name in names] for row in rows))
+    return markdown(header, ([row[name] for name in names] for row in rows)) + noted(rows, "folder")
+
+
+def noted(rows: Sequence[Row], name: str) -> str:
+    """What went wrong, where anything did."""
+    lines = [[row[name], cell(note)] for row in rows for note in row["notes"]]
+    return "\n" + markdown([name, "what"], lines) if lines else ""
 
 
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
@@ -132,7 +151,7 @@ def broken(part: str, rows: Sequence[Row]) -> int:
     if part == "files":
         return sum(row["outcome"] in BAD for row in rows)
     if part == "alarms":
-        return sum(row["above"] for row in rows)
+        return sum(row["above"] for row in (*rows, *pooled(rows)))
     if part == "threads":
         return sum(row["wrong"] + row["errors"] + (row["untouched"] != "yes") for row in rows)
     return sum(row["unreadable"] + row["failed"] + row["raw"] for row in rows)

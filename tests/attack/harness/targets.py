@@ -48,9 +48,7 @@ class Target:
 
 def found(root: Path) -> dict[str, list[Target]]:
     """What :func:`build` made, by format."""
-    return {
-        kind: [Target(kind, folder.name, folder) for folder in sorted((root / kind).iterdir())] for kind in KINDS
-    }
+    return {kind: [Target(kind, folder.name, folder) for folder in sorted((root / kind).iterdir())] for kind in KINDS}
 
 
 def build(root: Path) -> None:
@@ -92,9 +90,8 @@ def stores(root: Path) -> None:
 
 def checkpoints(root: Path) -> None:
     """A fit that was interrupted in its second residual, so that one is finished and one is begun."""
-    from heat_ood.heat import _detector as library
-
     from detector_data import Stop
+    from heat_ood.heat import _detector as library
 
     for seed in (0, 1):
         data, usual = method_data.samples(240, seed=seed), library.progress_bars

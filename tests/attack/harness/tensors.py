@@ -57,7 +57,9 @@ def special(rng: random.Random, kind: str) -> bytes:
     floats = {"F64": "<d", "F32": "<f", "F16": "<e"}
     if kind in floats:
         most = {"F64": 1.7e308, "F32": 3.4e38, "F16": 65504.0}[kind]
-        return struct.pack(floats[kind], rng.choice([float("nan"), float("inf"), -float("inf"), most, -most, 0.0, -1.0]))
+        return struct.pack(
+            floats[kind], rng.choice([float("nan"), float("inf"), -float("inf"), most, -most, 0.0, -1.0])
+        )
     size = SIZES.get(kind, 1)
     return rng.choice([0, 1, 2 ** (8 * size - 1) - 1, 2 ** (8 * size) - 1]).to_bytes(size, "little")
 
@@ -145,10 +147,8 @@ def edit_safetensors(rng: random.Random, content: bytes) -> tuple[bytes, str]:
         if what == "no JSON":
             metadata[key] = rng.choice(["", "x", metadata[key][:-1]])
         return pack(tensors, metadata), f"metadata {key}: {what}"
-    done = []
-    for _ in range(rng.choice([1, 1, 2])):
-        if tensors:
-            done.append(rng.choice(EDITS)(rng, tensors, rng.choice(list(tensors))))
+    times = min(len(tensors), rng.choice([1, 1, 2]))
+    done = [rng.choice(EDITS)(rng, tensors, rng.choice(list(tensors))) for _ in range(times)]
     return pack(tensors, metadata), ", ".join(done)
 
 
@@ -213,5 +213,5 @@ def edit_npz(rng: random.Random, content: bytes) -> tuple[bytes, str]:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as archive:
         for member, data in members.items():
-            archive.writestr(member, data)
+            archive.writestr(zipfile.ZipInfo(member), data)  # which has no time, so that tries can be repeated
     return out.getvalue(), f"{name}: {what}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from heat_ood import HeatError, create, protect
 
 from . import networks
 
-__all__ = ["MODELS", "attack_all", "attack_model"]
+__all__ = ["MODELS", "attack_model"]
 
 THREADS, BROKEN = 8, 10
 """How many at once; one call in so many is given what the model refuses."""
@@ -147,8 +147,3 @@ def attack_model(name: str, calls: int, threads: int = THREADS, patience: float 
         "untouched": "yes" if not changed else "no",
         "notes": tally.notes + [str(change)[:200] for change in changed[:3]],
     }
-
-
-def attack_all(calls: int) -> Iterator[dict[str, Any]]:
-    for name in MODELS:
-        yield attack_model(name, calls)

@@ -147,9 +147,8 @@ class Attack:
     def change(self, number: int) -> tuple[Plan, Target, str]:
         """Attack a fresh copy of the target; says how."""
         what, rng, target, other = self.choose(number)
-        folder, done = self.fresh(target), []
-        for _ in range(rng.choice([1, 1, 1, 2])):
-            done.append(self.attack(rng, folder, other.folder, what.forged))
+        folder = self.fresh(target)
+        done = [self.attack(rng, folder, other.folder, what.forged) for _ in range(rng.choice([1, 1, 1, 2]))]
         if what.forged:
             SEALS[target.kind](folder)
         return what, target, "; ".join(done)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-import queue
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from heat_ood import Energy, Features, HeatError, create, load, protect
 from . import networks
 from .targets import method_data
 
-__all__ = ["FOLDERS", "attack_all", "attack_folder"]
+__all__ = ["FOLDERS", "attack_folder"]
 
 PATIENCE = 60.0
 """Seconds that a round may take: a limit for what hangs."""
@@ -82,90 +81,67 @@ def known(found: list[float], wanted: list[list[float]]) -> bool:
 
 def writer(kind: str, folder: Path, which: int, rounds: int, barrier: Barrier, said: Any) -> None:
     """Write in each round, at the same time as the other one."""
-    torch.set_num_threads(1)
-    it = FOLDERS[kind]()
+    it, count = FOLDERS[kind](), Counter[tuple[str, str]]()
     for _ in range(rounds):
         barrier.wait(PATIENCE)
         try:
             it.write(folder, which)
         except HeatError:
-            said.put(("refused", ""))
+            count["refused", ""] += 1
         except Exception as error:
-            said.put(("raw", f"writer: {type(error).__name__}: {error}"))
-        barrier.wait(PATIENCE)  # both are done; the reader of the end state goes on
+            count["raw", f"writer: {type(error).__name__}: {error}"] += 1
+        barrier.wait(PATIENCE)  # both are done, and the end of the round is looked at
         barrier.wait(PATIENCE)
+    said.put(count)
 
 
 def reader(kind: str, folder: Path, wanted: list[list[float]], stop: Event, said: Any) -> None:
-    torch.set_num_threads(1)
-    it = FOLDERS[kind]()
+    """Read as often as there is time."""
+    it, count = FOLDERS[kind](), Counter[tuple[str, str]]()
     while not stop.is_set():
-        try:
-            fine = known(it.read(folder), wanted)
-            said.put(("reads", "") if fine else ("failed", "reader: neither of the two"))
-        except Exception as error:
-            said.put(("failed", f"reader: {type(error).__name__}: {error}"))
+        count[look(it, folder, wanted, "reads", "failed", "reader")] += 1
+    said.put(count)
+
+
+def look(it: Any, folder: Path, wanted: list[list[float]], good: str, bad: str, who: str) -> tuple[str, str]:
+    """What a read came to, and why."""
+    try:
+        return (good, "") if known(it.read(folder), wanted) else (bad, f"{who}: neither of the two")
+    except Exception as error:
+        return bad, f"{who}: {type(error).__name__}: {error}"[:160]
 
 
 def attack_folder(kind: str, root: Path, rounds: int) -> dict[str, Any]:
     """Rounds of two writers, a reader beside them all the time, and a look at the end of each."""
-    context, it = multiprocessing.get_context("spawn"), FOLDERS[kind]()
+    context, it, folder = multiprocessing.get_context("fork"), FOLDERS[kind](), root / kind
     wanted = []
     for which in (0, 1):
         it.write(root / f"{kind}-{which}", which)
         wanted.append(it.read(root / f"{kind}-{which}"))
     assert not known(wanted[0], wanted[1:]), "the two must be told apart"
-    folder = root / kind
     it.write(folder, 0)
     barrier, stop, said = context.Barrier(3), context.Event(), context.Queue()
-    processes = [
-        context.Process(target=writer, args=(kind, folder, which, rounds, barrier, said), daemon=True)
-        for which in (0, 1)
-    ]
-    processes.append(context.Process(target=reader, args=(kind, folder, wanted, stop, said), daemon=True))
-    count = {"whole": 0, "unreadable": 0, "reads": 0, "failed": 0, "refused": 0, "raw": 0}
-    notes: dict[str, int] = {}
-
-    def tell(name: str, note: str = "") -> None:
-        count[name] += 1
-        if note:
-            notes[note[:160]] = notes.get(note[:160], 0) + 1
-
-    def drain() -> None:
-        try:
-            while True:
-                tell(*said.get_nowait())
-        except queue.Empty:
-            return
-
+    jobs = [(writer, (kind, folder, which, rounds, barrier, said)) for which in (0, 1)]
+    jobs.append((reader, (kind, folder, wanted, stop, said)))  # type: ignore[arg-type]
+    processes = [context.Process(target=target, args=given, daemon=True) for target, given in jobs]
+    total = Counter[tuple[str, str]]()
     for process in processes:
         process.start()
     try:
         for _ in range(rounds):
             barrier.wait(PATIENCE)
             barrier.wait(PATIENCE)
-            try:
-                fine = known(it.read(folder), wanted)
-                tell("whole" if fine else "unreadable", "" if fine else "end: neither of the two")
-            except Exception as error:
-                tell("unreadable", f"end: {type(error).__name__}: {error}")
-                it.write(root / f"{kind}-{len(notes)}-again", 0)
+            total[look(it, folder, wanted, "whole", "unreadable", "end")] += 1
             barrier.wait(PATIENCE)
-            drain()
-    finally:
         stop.set()
-        deadline = time.monotonic() + 10
-        while any(process.is_alive() for process in processes) and time.monotonic() < deadline:
-            drain()  # a queue that is full holds its process
-            time.sleep(0.05)
+        for _ in processes:
+            total += said.get(timeout=PATIENCE)
+    finally:
         for process in processes:
             process.kill()
             process.join()
-        drain()
-    seen = sorted(notes.items(), key=lambda item: -item[1])[:5]
-    return {"folder": kind, "rounds": rounds, **count, "notes": [f"{n} × {note}" for note, n in seen]}
-
-
-def attack_all(root: Path, rounds: int) -> Iterator[dict[str, Any]]:
-    for kind in FOLDERS:
-        yield attack_folder(kind, root, rounds)
+    count = dict.fromkeys(("whole", "unreadable", "reads", "failed", "refused", "raw"), 0)
+    for (name, _), times in total.items():
+        count[name] += times
+    notes = [f"{times} × {note}" for (_, note), times in total.most_common() if note]
+    return {"folder": kind, "rounds": rounds, **count, "notes": notes[:5]}
