@@ -9,14 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from .documents import Pairs, dump, parse
-from .tensors import pack, unpack
+from .tensors import Tensors, pack, unpack
 
 __all__ = ["SEALS"]
+
+HEADER, END = 128, 4096
+"""Of an ``.npy`` file of ours: the bytes before the numbers, and what counts as an end of them."""
+TORCH = {"F64": "torch.float64", "F32": "torch.float32", "F16": "torch.float16", "BF16": "torch.bfloat16"}
+TORCH |= {"I64": "torch.int64", "I32": "torch.int32", "I16": "torch.int16", "I8": "torch.int8"}
+TORCH |= {"U8": "torch.uint8", "BOOL": "torch.bool"}
+"""What torch calls the kinds of safetensors."""
 
 
 def sha(content: bytes) -> str:
@@ -81,43 +90,44 @@ def seal_detector(folder: Path) -> None:
 
 
 def seal_store(folder: Path) -> None:
-    """Each entry that names a file and its SHA-256 gets the one of the file; the manifest is signed itself."""
+    """Of each file the numbers are summed, without its header: all of them, and both ends; the manifest is signed."""
     manifest = read(folder / "manifest.json")
     if manifest is None:
         return
-
-    def visit(value: Any) -> None:
-        if isinstance(value, Pairs):
-            file = named(folder, get(value, "file"))
-            if file is not None:
-                put(value, "sha256", sha(file.read_bytes()))
-        if isinstance(value, list):
-            for item in value:
-                visit(item[1] if isinstance(value, Pairs) else item)
-
-    visit(manifest)
+    sums = get(manifest, "checksums")
+    for name, entry in sums if isinstance(sums, Pairs) else ():
+        file = named(folder, name)
+        if file is not None and isinstance(entry, Pairs):
+            numbers = file.read_bytes()[HEADER:]
+            put(entry, "sha256", sha(numbers))
+            put(entry, "ends", zlib.crc32(numbers[-END:], zlib.crc32(numbers[:END])))
     put(manifest, "sha256", content_digest(manifest))
-    (folder / "manifest.json").write_text(dump(manifest), encoding="utf-8")
+    (folder / "manifest.json").write_text(rendered(manifest), encoding="utf-8")
+
+
+def rendered(document: Pairs) -> str:
+    """As a manifest is written, to the byte, unless a key stands twice."""
+    text = json.dumps(json.loads(dump(document)), indent=1) + "\n"
+    return text if dump(parse(text)) == dump(document) else dump(document)
 
 
 def seal_checkpoint(folder: Path) -> None:
-    """The metadata of each file holds a digest of its tensors and facts."""
-    from heat_ood.residual import _checkpoint as library
-
-    digest: Callable[..., str] | None = getattr(library, "digest_of", None)
-    if digest is None:
-        return
-    from safetensors.torch import load
-
+    """The metadata of each file holds a digest of all else in it, and of its tensors."""
     for file in folder.glob("*.safetensors"):
         try:
-            if not ordinary(file):
-                continue
-            tensors, metadata = unpack(file.read_bytes())
-            metadata["sha256"] = digest(load(file.read_bytes()), metadata["facts"])
-            file.write_bytes(pack(tensors, metadata))
-        except Exception:
-            continue
+            tensors, about = unpack(file.read_bytes() if ordinary(file) else b"")
+            if about.pop("sha256", None) is not None:
+                file.write_bytes(pack(tensors, {**about, "sha256": tensor_digest(tensors, about)}))
+        except (struct.error, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            continue  # what cannot be read cannot be sealed
+
+
+def tensor_digest(tensors: Tensors, about: dict[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(sorted(about.items())).encode())
+    for name, (kind, shape, data) in sorted(tensors.items()):
+        digest.update(json.dumps([name, TORCH[kind], shape]).encode())
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def seal_guard(folder: Path) -> None:

@@ -133,8 +133,9 @@ def writers(rows: Sequence[Row]) -> str:
 
 
 def noted(rows: Sequence[Row], name: str) -> str:
-    """What went wrong, where anything did."""
-    lines = [[row[name], cell(note)] for row in rows for note in row["notes"]]
+    """What went wrong, where anything did, each kind of it once."""
+    found = dict.fromkeys((row[name], re.sub(r"/\S+|\d+", "…", note)) for row in rows for note in row["notes"])
+    lines = [[what, cell(note)] for what, note in found]
     return "\n" + markdown([name, "what"], lines) if lines else ""
 
 
