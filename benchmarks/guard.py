@@ -5,7 +5,8 @@
 The network alone, and the same network guarded: without earlier layers, by the energy of its logits and by HEAT; and
 with all stages by HEAT corrected against contrast, which is what ``protect`` makes. Passes alternate, so that what else
 the machine does meets all alike; the ratios are of medians, of fewer passes where batches are large. ResNet-34 takes
-224 × 224 images, the small CIFAR network 32 × 32. The detectors are fitted to few images: what they say does not matter here, what they cost does.
+224 × 224 images, the small CIFAR network 32 × 32. The detectors are fitted to few images: what they say does not matter
+here, what they cost does.
 """
 
 from __future__ import annotations
