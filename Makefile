@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint format docs bench clean
+.PHONY: demo test lint format docs bench attack clean
 
 demo: .venv/.core
 	$(BIN)/heat-ood demo
@@ -25,7 +25,13 @@ docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: .venv/.dev
-	for script in fit scoring scaling large methods deep; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
+	for script in fit scoring scaling large methods deep guard; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
+
+# Everything that docs/reliability.md promises, attacked: under an hour on two cores. TRIES=2000 is a short one;
+# MORE="--write docs/reliability.md" puts the tables into the page, MORE="--only files" leaves out the rest.
+TRIES ?= 50000
+attack: .venv/.dev
+	$(BIN)/python tests/attack/run.py --tries $(TRIES) $(MORE)
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
