@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 import heat_ood
 from heat_ood.errors import FormatError
 from heat_ood.files import Format, part_of, read, restored, sweep_all, write_tensors
+from peaks import PEAK
 
 PAGES = Format("heat-ood pages", 2)
 HANG = 60
@@ -60,7 +61,7 @@ def test_links_are_followed_where_they_may_be(tmp_path: Path) -> None:
         read(tmp_path / "it", 3)
 
 
-SCRIPT = """
+SCRIPT = f"""{PEAK}
 import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (2 * 2**30,) * 2)
@@ -74,7 +75,7 @@ try:
     print(len(read(Path(sys.argv[1]))))
 except FormatError as error:
     print(error)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(peak() // 1024)
 """
 
 

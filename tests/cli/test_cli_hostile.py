@@ -19,6 +19,7 @@ from cli_data import EXTRACT, Run, features
 from heat_ood import HEAT, Features
 from heat_ood.cli import app
 from heat_ood.cli._output import dumped, emit_rows
+from peaks import PEAK
 from results_data import small
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::heat_ood.errors.Notice")
@@ -200,8 +201,8 @@ def test_json_row_by_row_is_the_same_text(n: int, capsys: pytest.CaptureFixture[
 
 def peak(*arguments: str) -> int:
     """The most memory, in MB, that a command took."""
-    code = "import sys, resource; from heat_ood.cli import app\ntry: app(sys.argv[1:])\nexcept SystemExit: pass\n"
-    code += "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)"
+    code = PEAK + "import sys; from heat_ood.cli import app\ntry: app(sys.argv[1:])\nexcept SystemExit: pass\n"
+    code += "print(peak() // 1024, file=sys.stderr)"
     line = [sys.executable, "-c", code, *arguments]
     found = subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=300, check=True)
     return int(found.stderr.split()[-1])

@@ -16,6 +16,7 @@ import heat_ood
 from heat_ood import Energy, Features, FormatError, HeatError, InputError, Residual, create
 from heat_ood.energies import Composition, FreeEnergy, KNearest, MaximumSoftmax, Scale
 from method_data import CASES, Case
+from peaks import PEAK
 from storage_data import VARIANTS, data, sign, sign_tensors, tensors_of
 
 HANG = 600
@@ -41,7 +42,7 @@ def test_every_setting_of_every_method(names: tuple[str, ...], tmp_path: Path) -
     assert int(last.removeprefix("tried ")) > 500
 
 
-SCRIPT = """
+SCRIPT = f"""{PEAK}
 import resource, signal, sys
 from heat_ood import Energy, FormatError
 resource.setrlimit(resource.RLIMIT_AS, (2 * 2**30,) * 2)
@@ -49,7 +50,7 @@ signal.alarm(20)
 try:
     Energy.load(sys.argv[1])
 except FormatError as error:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, error)
+    print(peak() // 1024, error)
 """
 
 
