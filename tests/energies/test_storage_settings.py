@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -116,6 +117,18 @@ def test_a_first_layer_alone_does_not_bring_a_network(tmp_path: Path) -> None:
     sign_tensors(tmp_path / "it", tensors)
     sign(tmp_path / "it", residual(hidden=20_000))
     with pytest.raises(FormatError, match="its weights are not those of a network of"):
+        Energy.load(tmp_path / "it")
+
+
+def test_a_training_log_without_its_numbers_is_refused(tmp_path: Path) -> None:
+    """``heat-ood info`` shows them."""
+
+    def rename(manifest: dict[str, Any]) -> None:
+        manifest["facts"] = json.loads(json.dumps(manifest["facts"]).replace('"energy_negative"', '"energy"'))
+
+    Case("ebm").fitted().save(tmp_path / "it")
+    sign(tmp_path / "it", rename)
+    with pytest.raises(FormatError, match="training log"):
         Energy.load(tmp_path / "it")
 
 

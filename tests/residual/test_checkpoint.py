@@ -120,6 +120,7 @@ FORGERIES: dict[str, Callable[[dict[str, Tensor], dict[str, Any]], Any]] = {
     "another type": lambda t, f: t.update({"network.0": t["network.0"].double()}),
     "another generator": lambda t, f: t.update(generator=torch.zeros(8, dtype=torch.uint8)),
     "a generator of noise": lambda t, f: t.update(generator=torch.full_like(t["generator"], 255)),
+    "no steps": lambda t, f: t.update({"adam.0.step": torch.tensor(-1.0)}),
     "no epochs": lambda t, f: f.update(epochs=[]),
     "too many epochs": lambda t, f: f.update(epochs=f["epochs"] * 5),
     "epochs out of order": lambda t, f: f.update(epochs=f["epochs"][::-1]),
@@ -134,6 +135,17 @@ FORGERIES: dict[str, Callable[[dict[str, Tensor], dict[str, Any]], Any]] = {
 def test_a_checkpoint_of_another_content_is_refused(kind: str, begun: Path) -> None:
     forged(begun, FORGERIES[kind])
     with pytest.raises(FormatError, match=r"gmm\.safetensors is damaged .*Delete it to start this residual anew"):
+        fit(begun.parent)
+
+
+@pytest.mark.parametrize("facts", ["{x: 1}", '{"epochs": [1,', "7", "[" * 3000, None])
+def test_what_is_no_json_is_refused(facts: str | None, begun: Path) -> None:
+    with safe_open(begun, "pt") as opened:
+        about = {key: opened.metadata()[key] for key in ("version", "identity")}
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    about |= {} if facts is None else {"facts": facts}
+    begun.write_bytes(dump_tensors(tensors, about | {"sha256": module.digest_of(tensors, about)}))
+    with pytest.raises(FormatError, match=r"gmm\.safetensors is damaged .*Delete it"):
         fit(begun.parent)
 
 

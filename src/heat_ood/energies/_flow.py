@@ -151,7 +151,7 @@ class GaussianFlow(Energy):
         return {"log": self.log_, "width": 0 if self.flow is None else self.density.white.shape[0]}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.log_ = log_of(facts["log"])
+        self.log_ = log_of(facts["log"], ("epoch", "held_out"))
         width = facts["width"]
         if width != len(tensors["density.white"]):
             raise InputError(f"the flow has {width} coordinates, the Gaussian {len(tensors['density.white'])}")

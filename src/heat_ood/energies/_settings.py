@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -75,12 +75,17 @@ def check_positive(name: str, value: float, remedy: str = "") -> None:
         raise InputError(f"{name} must be positive{limits}, not {value}.{remedy}")
 
 
-def log_of(value: Any) -> list[dict[str, float]]:
-    """A training log from a file: numbers by name for each epoch."""
+def log_of(value: Any, names: Iterable[str]) -> list[dict[str, float]]:
+    """A training log from a file: for each epoch these numbers, by name."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise InputError(f"the training log is {short(value)}")
+    wanted = set(names)
     for entry in value:
-        if not isinstance(entry, Mapping) or not all(isinstance(number, int | float) for number in entry.values()):
+        if (
+            not isinstance(entry, Mapping)
+            or set(entry) != wanted
+            or not all(isinstance(number, int | float) for number in entry.values())
+        ):
             raise InputError(f"the training log holds {short(entry)}")
     return [dict(entry) for entry in value]
 

@@ -57,11 +57,14 @@ class Checkpoint:
         checksum = about.pop("sha256", None)
         if checksum != digest_of(tensors, about):
             raise self.damaged("its checksum does not match")
-        if about["identity"] != self.identity:
+        if about.get("identity") != self.identity:
             raise InputError(
                 f"The checkpoint {self.path} is of a fit with other data or settings. Name another folder or delete it."
             )
-        return tensors, json.loads(about["facts"])
+        try:
+            return tensors, dict(json.loads(about["facts"]))
+        except (LookupError, RecursionError, TypeError, ValueError) as error:
+            raise self.damaged(f"what it says of the training cannot be read: {error}") from error
 
     def damaged(self, why: str) -> FormatError:
         """The error that says so."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any, Self
 
 import torch
@@ -31,7 +32,7 @@ from ._coordinates import Coordinates
 from ._negatives import Negatives
 from ._network import Network, shapes_of
 from ._settings import Residual
-from ._training import Training
+from ._training import Epoch, Training
 
 __all__ = ["Hybrid", "drawer", "gatherer"]
 
@@ -231,7 +232,7 @@ class Hybrid(Energy):
         return {"log": self.log_, "outcome": self.outcome_, "reads": reads}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.log_, self.outcome_ = log_of(facts["log"]), str(facts["outcome"])
+        self.log_, self.outcome_ = log_of(facts["log"], (f.name for f in fields(Epoch))), str(facts["outcome"])
         reads = facts["reads"]
         check_kinds(Space, {name: reads[name] for name in ("columns", "normalise")})
         self.space_ = Space(tuple(reads["columns"]), reads["normalise"])

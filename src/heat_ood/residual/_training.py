@@ -237,4 +237,7 @@ class Training:
         for name, tensor in tensors.items():
             if tensor.shape != expected[name].shape or tensor.dtype != expected[name].dtype:
                 raise FormatError(f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
+        steps = count * math.ceil(self.n / self.settings.batch)
+        if any(float(tensors[f"adam.{i}.step"]) != steps for i in range(len(self.best))):
+            raise FormatError(f"it has not taken the {steps} steps of its epochs")
         return progress
