@@ -23,7 +23,7 @@ LEAST = 2.0**-19
 """No score is finer than this share of its size and of the scores' spread: some thirty times float32's rounding."""
 SAMPLES, WINDOW, DRAWS = 256, 9, 2
 """So many samples are changed, so often; a score has the largest resolution of so many around it."""
-EACH, MARGIN = 4, 4.0
+EACH, MARGIN = 8, 4.0
 """Every so many of them are scored alone, too; the resolution is at least so many times what that changes."""
 
 
