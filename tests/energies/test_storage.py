@@ -108,7 +108,8 @@ def test_an_uncalibrated_detector_comes_back_uncalibrated(tmp_path: Path) -> Non
 def test_a_training_log_that_is_not_finite_is_kept(tmp_path: Path) -> None:
     heat = fitted(HEAT(("gmm",), residual=QUICK))
     assert isinstance(heat, HEAT)
-    heat.hybrids_["gmm"].log_.append({"loss": math.inf, "held_out_loss": math.nan})
+    log = heat.hybrids_["gmm"].log_
+    log.append({**log[-1], "loss": math.inf, "held_out_loss": math.nan})
     heat.save(tmp_path / "it")
     last = HEAT.load(tmp_path / "it").log["gmm"][-1]
     assert last["loss"] == math.inf
