@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..energies import create
 from ..features import Features
-from ..heat import HEAT, PAPER_PRIORS, paper_settings
+from ..heat import HEAT, PAPER_PRIORS, name_of, paper_settings
 from ..residual import Residual
 from ._jobs import Data, Job, Line, Scored, fitted_scores, silence
 from ._runner import look_at
@@ -21,6 +23,7 @@ __all__ = [
     "FULL",
     "PAPER",
     "PLAIN",
+    "RELEASED",
     "THREE",
     "Form",
     "fit_of",
@@ -32,8 +35,11 @@ __all__ = [
 
 FULL, BARE, PLAIN = "HEAT", "HEAT, no contrast", "plain composition"
 THREE, CORRECTED = "paper's priors, plain", "paper's priors, corrected"
-PAPER = "HEAT.paper()"
-ALIASES = {"heat": FULL, "heat-paper": PAPER}
+PAPER, RELEASED = "HEAT.paper()", "HEAT.paper(), released"
+AS_TEXT, AS_RELEASED = "corrected as in the paper", "corrected as released"
+ALONE = {name: f"{name}, released" for name in PAPER_PRIORS}
+ALIASES = {"heat": FULL, "heat-paper": PAPER, "heat-released": RELEASED}
+ALIASES |= {f"released-{name}": row for name, row in ALONE.items()}
 """What may be typed for a row's name."""
 
 
@@ -45,17 +51,26 @@ class Form:
         kind: of its rows.
         settings: of HEAT, but for the seed.
         contrast: whether it is fitted with contrast, where there is some.
+        parts: where it is given, each corrected prior is a row of its own, with this behind its name.
+        alone: there is one prior, and its own energy takes the place of the composition's.
     """
 
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     contrast: bool = False
+    parts: str = ""
+    alone: bool = False
 
     def job(self, title: str, data: Data) -> Job:
-        """A job with one row."""
-        return Job(
-            title, (Line(title, self.kind),), self.run(title), settings_of(data, self.settings, contrast=self.contrast)
-        )
+        """A job with a row, and perhaps one for each prior."""
+        lines = (Line(title, self.kind), *(Line(row, "corrected") for row in self.rows))
+        return Job(title, lines, self.run(title), settings_of(data, self.settings, contrast=self.contrast))
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """The terms of HEAT that are rows, by the row's name."""
+        names = map(name_of, self.settings["priors"]) if self.parts else ()
+        return {f"{name}, {self.parts}": f"hybrid/{name}" for name in names}
 
     def run(self, title: str) -> Callable[[Data, int, Path], Scored]:
         """Fit with a seed, and score; an interrupted fit goes on."""
@@ -63,7 +78,15 @@ class Form:
         def run(data: Data, seed: int, folder: Path) -> Scored:
             detector = HEAT(**self.settings, seed=seed)
             fit = fit_of(detector, data, folder, contrast=self.contrast)
-            return fitted_scores(fit, data, lambda e, f: {title: e.score(f)}, (title,))
+            if not self.parts:
+                return fitted_scores(fit, data, lambda e, f: {title: e.score(f)}, (title,))
+
+            def terms(_: Any, features: Features) -> Mapping[str, Tensor]:
+                found = detector.energies(features)
+                whole = found[f"prior/{detector.priors_[0]}" if self.alone else "score"]
+                return {title: whole, **{row: found[term] for row, term in self.rows.items()}}
+
+            return fitted_scores(fit, data, terms, (title, *self.rows))
 
         return run
 
@@ -74,7 +97,9 @@ def forms(data: Data) -> dict[str, Form]:
     of_the_paper = {
         THREE: Form("composition", {"priors": three, "residual": None}),
         CORRECTED: Form("heat", {"priors": three, "residual": Residual()}),
-        PAPER: Form("heat", paper_settings(data.preset)),
+        PAPER: Form("heat", paper_settings(data.preset), parts=AS_TEXT),
+        RELEASED: Form("heat", paper_settings(data.preset, "released"), parts=AS_RELEASED),
+        **{ALONE[name]: released_alone(data.preset, i) for i, name in enumerate(PAPER_PRIORS) if name in three},
     }
     return {
         **(of_the_paper if three else {}),
@@ -84,9 +109,17 @@ def forms(data: Data) -> dict[str, Form]:
     }
 
 
+def released_alone(preset: str, which: int) -> Form:
+    """One of the paper's priors as the released code has it; its corrected form is the row beside."""
+    settings = paper_settings(preset, "released")
+    prior = settings["priors"][which]
+    chosen = {"priors": (prior,), "residual": {name_of(prior): settings["residual"][name_of(prior)]}}
+    return Form("prior", {**settings, **chosen}, parts=AS_RELEASED, alone=True)
+
+
 def usual_forms(data: Data) -> list[str]:
     """Those that are run unless others are chosen: not what takes hours, and not the default with less."""
-    return [name for name in forms(data) if name not in (PAPER, BARE)]
+    return [name for name, form in forms(data).items() if name != BARE and not form.parts]
 
 
 def paper_priors(data: Data) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """HEAT: what it is made of on given features, how it is fitted, and the paper's settings."""
 
+from ._assembly import name_of as name_of
 from ._assembly import names_of as names_of
 from ._checks import check_fit as check_fit
 from ._choice import AGAINST_CONTRAST as AGAINST_CONTRAST

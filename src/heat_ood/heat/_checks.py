@@ -59,8 +59,8 @@ def check_heat(heat: HEAT) -> None:
         raise InputError(f"seed is a whole number of at least 0, not {heat.seed}.")
     if not 0 <= heat.holdout < 1:
         raise InputError(f"holdout is a share, at least 0 and below 1, not {heat.holdout}.")
-    if heat.standardise not in ("held-out", "training"):
-        raise InputError(f"standardise is 'held-out' or 'training', not {short(heat.standardise)}.")
+    if heat.standardise not in ("held-out", "training", "batch"):
+        raise InputError(f"standardise is 'held-out', 'training' or 'batch', not {short(heat.standardise)}.")
     if isinstance(heat.residual, Mapping):
         unknown = set(heat.residual) - {name_of(p) for p in heat.priors or heat.residual}
         if unknown:

@@ -30,6 +30,8 @@ __all__ = ["HEAT"]
 
 READS = ("avg", "std", "logits")
 """What the default reads of the last layer, if it is there."""
+BATCH = 256
+"""Samples that standardise where a batch of them does."""
 FEW = 20
 """Below this many samples nothing is held out."""
 
@@ -53,7 +55,8 @@ class HEAT(Energy):
             each prior that was named, and of the default priors the energy's alone.
         seed: of the split, the residuals' initial weights and all sampling.
         holdout: share of the samples held out of the fit, for standardising and for watching the residuals.
-        standardise: by the ``held-out`` samples, or by the ``training`` samples as the paper does.
+        standardise: by the ``held-out`` samples, by the ``training`` samples as the paper does, or by a ``batch`` of
+            256 of them, as the authors' code does.
 
     What it learns has a trailing underscore: ``priors_``, ``weights_`` and ``residuals_`` are those that are used, and
     ``hybrids_`` the corrected energies.
@@ -90,14 +93,20 @@ class HEAT(Energy):
         self._kept: Kept | None = None
 
     @classmethod
-    def paper(cls, name: str = "cifar10", **changes: Any) -> Self:
-        """The paper's method with its settings for ``cifar10``, ``cifar100`` or ``imagenet``; arguments change them.
+    def paper(cls, name: str = "cifar10", settings: str = "text", **changes: Any) -> Self:
+        """The paper's method with its settings for ``cifar10``, ``cifar100`` or ``imagenet``.
+
+        Args:
+            name: of the ID set.
+            settings: those of the paper's ``text``, or those of the authors' ``released`` code; docs/paper.md sets one
+                beside the other.
+            changes: arguments of HEAT that replace the paper's.
 
         Example:
-            >>> HEAT.paper("cifar10", seed=1).standardise
-            'training'
+            >>> HEAT.paper("cifar10", seed=1).standardise, HEAT.paper("cifar10", settings="released").standardise
+            ('training', 'batch')
         """
-        return cls(**{**paper_settings(name), **changes})
+        return cls(**{**paper_settings(name, settings), **changes})
 
     # What there is
 
@@ -204,7 +213,7 @@ class HEAT(Energy):
             for name, part in composition.members.items():
                 if isinstance(part, Hybrid):
                     trainer.correct(name, part)
-            composition.standardise(fitting if self.standardise == "training" else held)
+            composition.standardise(self.standardising(fitting, held))
             if isinstance(inner, Hybrid):
                 trainer.correct("joint", inner)
         return self.eval()
@@ -237,6 +246,13 @@ class HEAT(Energy):
             return features, features
         rows = torch.from_numpy(order)
         return features.subset(rows[count:].sort().values), features.subset(rows[:count].sort().values)
+
+    def standardising(self, fitting: Features, held: Features) -> Features:
+        """The samples whose energies tell the centre and the spread of each."""
+        if self.standardise == "batch":
+            order = np.random.default_rng([self.seed, BATCH]).permutation(len(fitting))
+            return fitting.subset(torch.from_numpy(np.sort(order[:BATCH])))
+        return fitting if self.standardise == "training" else held
 
     def _assembled(self, choice: Choice) -> Composition | Hybrid:
         """The unfitted parts, as the settings and the choice say."""

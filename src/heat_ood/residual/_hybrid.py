@@ -119,10 +119,30 @@ class Hybrid(Energy):
             device: where to train.
         """
         check_settings(self)
-        settings = self.residual
         if not self.prior.fitted:
             self.prior.fit(features)
         self.begin(features)
+        training = self.prepare(features, held, contrast, device)
+        if math.isinf(self.residual.lam):
+            self.log_, self.outcome_ = [], "off (lam is infinite)"
+        else:
+            training.run(report, checkpoint)
+            self.log_, self.outcome_ = [e.to_dict() for e in training.epochs], training.outcome
+            if not training.useless:
+                training.network.shift(self.residual.odds)
+            self.announce()
+        self.network = training.negatives.coordinates.absorb(training.network).requires_grad_(False)
+        return self
+
+    def prepare(
+        self,
+        features: Features,
+        held: Features | None = None,
+        contrast: Features | None = None,
+        device: torch.device | str | None = None,
+    ) -> Training:
+        """The training of the residual of a fitted prior, before its first step; the arguments are those of ``fit``."""
+        settings = self.residual
         held = features[:WATCHED] if held is None or not len(held) else held
         mixture = self.mixture_for(features).to(device)
         self.to(device)
@@ -135,23 +155,13 @@ class Hybrid(Energy):
         coordinates = Coordinates(mixture, settings.whiten)
         generator = torch.Generator(self.temperature.device).manual_seed(self.seed)
         self.network = settings.network(coordinates.width, generator, dtype)
-        if math.isinf(settings.lam):
-            self.log_, self.outcome_ = [], "off (lam is infinite)"
-        else:
-            real = gatherer(features, coordinates)
-            given, unseen = (None, None) if contrast is None else self.contrasts(contrast, coordinates, generator)
-            guide = self.prior if isinstance(self.prior, Prior) and self.prior.space == mixture.space else mixture
-            data = drawer(real, len(features), generator)
-            negatives = Negatives(guide, coordinates, temperature, settings, generator, data, given, unseen)
-            watched = gatherer(held, coordinates)(torch.arange(len(held))[:: math.ceil(len(held) / WATCHED)])
-            training = Training(self.network, negatives, real, len(features), watched, settings, generator)
-            training.run(report, checkpoint)
-            self.log_, self.outcome_ = [e.to_dict() for e in training.epochs], training.outcome
-            if not training.useless:
-                self.network.shift(settings.odds)
-            self.announce()
-        self.network = coordinates.absorb(self.network).requires_grad_(False)
-        return self
+        real = gatherer(features, coordinates)
+        given, unseen = (None, None) if contrast is None else self.contrasts(contrast, coordinates, generator)
+        guide = self.prior if isinstance(self.prior, Prior) and self.prior.space == mixture.space else mixture
+        data = drawer(real, len(features), generator)
+        negatives = Negatives(guide, coordinates, temperature, settings, generator, data, given, unseen)
+        watched = gatherer(held, coordinates)(torch.arange(len(held))[:: math.ceil(len(held) / WATCHED)])
+        return Training(self.network, negatives, real, len(features), watched, settings, generator)
 
     def mixture_for(self, features: Features) -> GaussianMixture:
         """The Gaussian mixture that proposes negatives, in the features that the network reads."""

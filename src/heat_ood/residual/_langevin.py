@@ -20,6 +20,7 @@ def langevin(
     noise: tuple[float, float] | None = None,
     project: Callable[[Tensor], Tensor] | None = None,
     generator: torch.Generator | None = None,
+    decay: str = "linear",
 ) -> Tensor:
     r"""Move points downhill on an energy, with noise (Welling and Teh, 2011).
 
@@ -29,10 +30,12 @@ def langevin(
         x: where the chains start, (n, d).
         gradient: :math:`∇E`.
         steps: how many.
-        step: :math:`η` of the first and the last step, linear in between.
+        step: :math:`η` of the first and the last step.
         noise: :math:`σ` likewise; None couples it, :math:`σ_t = \sqrt{η_t}`, which samples :math:`\exp(-E)`.
         project: :math:`Π`, applied after each step.
         generator: draws the noise.
+        decay: what lies between the first and the last: with :math:`t` from 0 to 1, the last and :math:`1 - t`
+            (``linear``) or :math:`(1 - t)^2` (``quadratic``) of the difference.
 
     Example:
         >>> start = torch.full((2000, 1), 5.0)
@@ -42,6 +45,8 @@ def langevin(
     """
     for t in range(steps):
         part = t / max(steps - 1, 1)
+        if decay == "quadratic":
+            part = 1 - (1 - part) ** 2
         eta = step[0] + part * (step[1] - step[0])
         sigma = math.sqrt(eta) if noise is None else noise[0] + part * (noise[1] - noise[0])
         w = torch.empty_like(x).normal_(generator=generator)

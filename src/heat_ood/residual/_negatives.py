@@ -10,11 +10,12 @@ from torch import Tensor
 
 from ..energies import Prior
 from ._coordinates import Coordinates
+from ._gradient import InputGradient
 from ._langevin import langevin
 from ._network import Network
 from ._settings import Residual
 
-__all__ = ["CHAINS", "Negatives", "energy_gradient"]
+__all__ = ["CHAINS", "Negatives"]
 
 REFRESH = 0.05
 """Share of the persistent chains that start anew at each step."""
@@ -51,6 +52,7 @@ class Negatives:
         self.settings, self.generator, self.data, self.contrast = settings, generator, data, contrast
         self.unseen = contrast if unseen is None else unseen
         self.chains: Tensor | None = None
+        self.gradient: InputGradient | None = None
 
     def draw(self, n: int, network: Network) -> Tensor:
         """``n`` negatives, as coordinates, (n, k)."""
@@ -60,7 +62,8 @@ class Negatives:
     def unmoved(self, n: int) -> Tensor:
         """``n`` negatives before any Langevin step: what a residual must tell from data, whatever its chains do."""
         given = self.given(n, self.unseen)
-        return torch.cat([given, self.propose(n - len(given))]) if len(given) < n else given
+        propose = self.white_noise if self.settings.start == "noise" else self.propose
+        return torch.cat([given, propose(n - len(given))]) if len(given) < n else given
 
     def given(self, n: int, contrast: Callable[[int], Tensor] | None) -> Tensor:
         """The share of ``n`` negatives that is taken from contrast."""
@@ -70,11 +73,12 @@ class Negatives:
         return self.coordinates.mixture.white.new_empty(0, self.coordinates.width)
 
     def sample(self, n: int, network: Network) -> Tensor:
-        """``n`` samples of the hybrid, by chains; unmoved proposals if there are no steps."""
+        """``n`` samples of the hybrid, by chains, and perhaps their starts; unmoved proposals if there are no steps."""
         if self.settings.start == "persistent":
             return self.resume(n, network)
-        start = self.data(n) if self.settings.start == "data" else self.propose(n)
-        return self.move(start, network)
+        start = {"data": self.data, "noise": self.white_noise}.get(self.settings.start, self.propose)(n)
+        moved = self.move(start, network)
+        return torch.cat([moved, start]) if self.settings.keep_starts else moved
 
     def propose(self, n: int) -> Tensor:
         """``n`` proposals of the mixture, widened by a random factor each."""
@@ -85,6 +89,12 @@ class Negatives:
             widen = (low + (high - low) * share).exp()
         return self.coordinates.enter(mixture.propose(n, self.generator, widen))
 
+    def white_noise(self, n: int) -> Tensor:
+        """``n`` points of white noise, brought to where features live."""
+        mixture = self.coordinates.mixture
+        z = mixture.white.new_empty(n, mixture.white.shape[1]).normal_(generator=self.generator)
+        return self.coordinates.enter(mixture.project(z))
+
     def resume(self, n: int, network: Network) -> Tensor:
         if self.chains is None:
             self.chains = self.propose(max(CHAINS, n))
@@ -93,22 +103,18 @@ class Negatives:
         fresh = max(1, round(REFRESH * n))
         start[:fresh] = self.propose(fresh)
         self.chains[chosen] = moved = self.move(start, network)
-        return moved
+        return torch.cat([moved, start]) if self.settings.keep_starts else moved
 
     def move(self, x: Tensor, network: Network) -> Tensor:
         if not self.settings.steps:
             return x
 
+        if self.gradient is None or self.gradient.network is not network:
+            self.gradient = InputGradient(network)
+        of_network, of_prior = self.gradient, self.coordinates.gradient_of(self.prior)
+
         def gradient(x: Tensor) -> Tensor:
-            return self.coordinates.gradient(self.prior, x).div_(self.temperature).add_(energy_gradient(network, x))
+            return of_prior(x).div_(self.temperature).add_(of_network(x))
 
         s = self.settings
-        return langevin(x, gradient, s.steps, s.step, s.noise, self.coordinates.project, self.generator)
-
-
-def energy_gradient(network: Network, x: Tensor) -> Tensor:
-    """The gradient of the network's energy with respect to its input."""
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(network(x).sum(), x)
-    return gradient
+        return langevin(x, gradient, s.steps, s.step, s.noise, self.coordinates.project, self.generator, s.decay)

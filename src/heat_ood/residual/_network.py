@@ -63,12 +63,16 @@ class Network(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        *hidden, last = (layer for layer in self.layers if isinstance(layer, nn.Linear))
-        for i, layer in enumerate(hidden):
-            for _ in range(self.repeats if i > 0 else 1):
-                x = leaky_relu_(linear(x, layer.weight, layer.bias), SLOPE)
-        energy = linear(x, last.weight, last.bias).squeeze(1)
+        *hidden, last = self.layers_in_order()
+        for weight, bias in hidden:
+            x = leaky_relu_(linear(x, weight, bias), SLOPE)
+        energy = linear(x, *last).squeeze(1)
         return energy if self.bound is None else energy.tanh() * self.bound
+
+    def layers_in_order(self) -> list[tuple[Tensor, Tensor]]:
+        """The weight and the bias of each layer as points go through them; tied ones stand more than once."""
+        first, *middle, last = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
+        return [first, *middle * self.repeats, last]
 
     @torch.no_grad()
     def shift(self, odds: float) -> None:

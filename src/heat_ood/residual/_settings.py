@@ -15,7 +15,8 @@ from ._network import Network
 
 __all__ = ["Residual"]
 
-STARTS = ("prior", "data", "persistent")
+STARTS = ("prior", "data", "persistent", "noise")
+DECAYS = ("linear", "quadratic")
 PASSES, STEPS = 4, 600
 DEEPEST = 100
 """Linear layers: those that are tied take time and no place in a file, so that a small one could ask for any number."""
@@ -49,15 +50,19 @@ class Residual:
         steps: Langevin steps that move each negative; zero leaves it where the prior proposed it.
         step: size of the first and the last step.
         noise: standard deviation of the noise of the first and the last step; None couples it, ``sqrt(step)``.
-        start: where chains start: at proposals of the prior, at data (contrastive divergence) or where the last
-            chains ended (persistent).
+        decay: how step and noise fall from the first to the last: ``linear``, or ``quadratic``, fast and then slowly.
+        start: where chains start: at proposals of the prior, at data (contrastive divergence), where the last chains
+            ended (persistent), or at white noise, brought to where features live (noise).
+        keep_starts: let the starts of the chains be negatives too, beside their ends.
         widen: proposals are drawn with this many times the prior's spread, log-uniform between the two.
         contrast_share: share of the negatives taken from ``contrast``, where ``fit`` is given some.
         epochs: passes over the training samples; None makes four, and more where that would be under 600 steps, which
             are 600 passes where all samples fit into one batch, however few they are.
         batch: samples of each kind in a training step.
         lr: Adam's learning rate.
+        betas: Adam's, of the means of gradients and of their squares.
         anneal: let the learning rate fall to zero along a half cosine.
+        drop_after: let it fall to a tenth after this epoch; None does not.
         patience: stop when this share of the epochs has gone by without a better held-out loss; 1 never stops.
         shared: let the residual of a prior on normalised features read those of all such priors of HEAT, side by
             side, instead of its own alone.
@@ -79,13 +84,17 @@ class Residual:
     steps: int = 0
     step: tuple[float, float] = (0.1, 0.01)
     noise: tuple[float, float] | None = None
+    decay: str = "linear"
     start: str = "prior"
+    keep_starts: bool = False
     widen: tuple[float, float] = (1.0, 2.0)
     contrast_share: float = 0.5
     epochs: int | None = None
     batch: int = 256
     lr: float = 3e-4
+    betas: tuple[float, float] = (0.9, 0.999)
     anneal: bool = True
+    drop_after: int | None = None
     patience: float = 0.5
     shared: bool = True
     joint: bool = False
@@ -118,12 +127,21 @@ class Residual:
             )
         if self.steps < 0 or self.input_noise < 0 or (self.noise is not None and min(self.noise) < 0):
             raise InputError("Residual: steps, noise and input_noise cannot be negative.")
-        for name in ("contrast_share",):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"Residual({name}={getattr(self, name)}): it is a share, between 0 and 1.")
-        if self.start not in STARTS:
-            raise InputError(f"Residual(start={self.start!r}): chains start at one of {', '.join(STARTS)}.")
-        if self.start != "prior" and not self.steps:
+        if not 0 <= self.contrast_share <= 1:
+            raise InputError(f"Residual(contrast_share={self.contrast_share}): it is a share, between 0 and 1.")
+        for name, known in (("start", STARTS), ("decay", DECAYS)):
+            if getattr(self, name) not in known:
+                raise InputError(f"Residual({name}={getattr(self, name)!r}): it is one of {', '.join(known)}.")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"Residual(betas={self.betas}): both are at least 0 and below 1.")
+        if self.drop_after is not None and (self.drop_after < 1 or self.anneal):
+            raise InputError(
+                f"Residual(drop_after={self.drop_after}, anneal={self.anneal}): the rate drops after epoch 1 at the "
+                "earliest, and where it is not annealed."
+            )
+        if self.keep_starts and not self.steps:
+            raise InputError("Residual(keep_starts=True) needs Langevin steps: else starts and ends are the same.")
+        if self.start in ("data", "persistent") and not self.steps:
             raise InputError(
                 f"Residual(start={self.start!r}) needs Langevin steps: else its negatives are the data. Set steps=20."
             )
@@ -136,6 +154,13 @@ class Residual:
             [600, 600, 154, 4]
         """
         return max(PASSES, math.ceil(STEPS * self.batch / max(n, self.batch))) if self.epochs is None else self.epochs
+
+    def rate(self, step: int, steps: int, passes: int) -> float:
+        """The learning rate of a training step, the first being 0, where an epoch has so many ``steps``."""
+        if self.anneal:
+            return self.lr * 0.5 * (1 + math.cos(math.pi * step / (passes * steps)))
+        dropped = self.drop_after is not None and step >= self.drop_after * steps
+        return self.lr / 10 if dropped else self.lr
 
     @property
     def bound(self) -> float:

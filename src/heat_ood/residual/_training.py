@@ -20,6 +20,8 @@ from ._settings import Residual
 
 __all__ = ["Epoch", "Training", "loss_of"]
 
+MOVED = 512
+"""At most so many chains tell what the network says of generated samples; they cost as much as training steps do."""
 ADAM = ("step", "exp_avg", "exp_avg_sq")
 """What Adam keeps of each weight."""
 
@@ -89,7 +91,7 @@ class Training:
     ) -> None:
         self.network, self.negatives, self.real, self.n, self.held = network, negatives, real, n, held
         self.settings, self.generator, self.passes = settings, generator, settings.passes(n)
-        self.optimiser = torch.optim.Adam(network.parameters(), lr=settings.lr)
+        self.optimiser = torch.optim.Adam(network.parameters(), lr=settings.lr, betas=settings.betas)
         self.epochs: list[Epoch] = []
         self.best = self.weights()
         self.best_loss = 0.0
@@ -123,10 +125,7 @@ class Training:
         order = torch.randperm(self.n, generator=self.generator, device=self.generator.device).cpu()
         for i, chosen in enumerate(torch.split(order, s.batch)):
             done = len(self.epochs) * steps + i
-            if s.anneal:
-                self.optimiser.param_groups[0]["lr"] = (
-                    s.lr * 0.5 * (1 + math.cos(math.pi * done / (self.passes * steps)))
-                )
+            self.optimiser.param_groups[0]["lr"] = s.rate(done, steps, self.passes)
             real, negative = self.real(chosen.sort().values), self.negatives.draw(len(chosen), self.network)
             energies = self.network(self.noisy(torch.cat([real, negative])))
             loss = loss_of(energies[: len(real)], energies[len(real) :], s.lam)
@@ -155,7 +154,7 @@ class Training:
         state = self.generator.get_state()
         self.generator.manual_seed(0)
         negative = self.negatives.unmoved(len(self.held))
-        moved = self.negatives.move(negative, self.network)
+        moved = self.negatives.move(negative[:MOVED] if self.settings.steps else negative, self.network)
         self.generator.set_state(state)
 
         with torch.no_grad():
