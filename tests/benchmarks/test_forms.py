@@ -12,7 +12,7 @@ import pytest
 
 from heat_ood import HEAT, Features, Residual
 from heat_ood.benchmarks._experiments import job_of
-from heat_ood.benchmarks._forms import BARE, CORRECTED, FULL, PAPER, PLAIN, THREE, forms, usual_forms
+from heat_ood.benchmarks._forms import BARE, CORRECTED, FULL, PAPER, PLAIN, RELEASED, THREE, forms, usual_forms
 from heat_ood.benchmarks._jobs import Data
 from heat_ood.benchmarks._runner import digest_of, slug
 from heat_ood.errors import Notice
@@ -55,7 +55,8 @@ def test_a_row_is_the_librarys_own(data: Data, tmp_path: Path, name: str) -> Non
 
 def test_which_forms_are_run(data: Data) -> None:
     assert usual_forms(data) == [THREE, CORRECTED, PLAIN, FULL]
-    assert list(forms(data)) == [THREE, CORRECTED, PAPER, PLAIN, BARE, FULL]
+    alone = [f"{name}, released" for name in PAPER_PRIORS]
+    assert list(forms(data)) == [THREE, CORRECTED, PAPER, RELEASED, *alone, PLAIN, BARE, FULL]
     layers = Features(layers={"layer3": data.train.layers["layer3"]}, labels=data.train.labels)
     assert usual_forms(replace(data, train=layers)) == [PLAIN, FULL], "nothing that the paper's priors read"
 
@@ -64,6 +65,22 @@ def test_the_papers_method_is_its_preset(data: Data) -> None:
     settings = job_of(PAPER, replace(data, preset="imagenet")).settings
     assert {key: settings[key] for key in ("priors", "residual", "standardise")} == paper_settings("imagenet")
     assert settings["contrast"] is None
+
+
+@pytest.mark.filterwarnings("ignore::heat_ood.errors.Notice")
+@pytest.mark.parametrize("name", [PAPER, RELEASED, "gmm-std, released"])
+def test_each_corrected_prior_of_the_papers_method_is_a_row(data: Data, tmp_path: Path, name: str) -> None:
+    whole = forms(data)[name]
+    quick = {n: replace(r, hidden=8, epochs=1, steps=1, drop_after=None) for n, r in whole.settings["residual"].items()}
+    form = replace(whole, settings={**whole.settings, "residual": quick})
+    found = form.job(name, data).run(data, 0, tmp_path).scores
+    assert list(found) == [line.name for line in form.job(name, data).lines]
+    detector = HEAT(**form.settings, seed=0).fit(data.train, progress=False)
+    terms = detector.energies(data.scored["test"])
+    priors = detector.priors_
+    first = terms[f"prior/{priors[0]}"] if len(priors) == 1 else terms["score"]
+    for row, expected in zip(found, [first, *(terms[f"hybrid/{p}"] for p in priors)], strict=True):
+        np.testing.assert_allclose(found[row]["test"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_settings_say_what_the_default_comes_to(data: Data) -> None:

@@ -98,6 +98,17 @@ def test_gradient_equals_autograd_and_differences(normalise: bool) -> None:
     torch.testing.assert_close(gradient, (up - down) / (2 * h), rtol=1e-6, atol=1e-5)
 
 
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-9), (torch.float32, 2e-3)])
+def test_the_ready_gradient_is_the_same(normalise: bool, dtype: torch.dtype, rtol: float) -> None:
+    train, test = cloud(300, 6, 4), cloud(40, 6, 4, seed=1)
+    gmm = GaussianMixture(normalise=normalise, frequencies=True).fit(train)
+    z = gmm.space(test)
+    expected = gmm.gradient_of(z)
+    found = gmm.to(dtype=dtype).ready_gradient()(z.to(dtype)).double()
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=rtol * float(expected.abs().amax()))
+
+
 def test_gradient_at_equals_autograd_in_whitened_space() -> None:
     gmm = GaussianMixture(frequencies=True).fit(cloud())
     y = 3 * torch.randn(9, 6, generator=seeded(), dtype=torch.float64)

@@ -313,6 +313,51 @@ def test_presets_are_the_papers(name: str, hidden: int) -> None:
         assert residual.patience == 1, "the paper does not stop early"
 
 
+RELEASED = {
+    ("cifar10", "gmm[avg]"): {"steps": 40, "lam": 10.0, "batch": 1024, "temperature": 1e3, "step": (1e-4, 1e-5)},
+    ("cifar10", "gmm[std]"): {"steps": 1, "lam": 10.0, "batch": 1024, "noise": (5e-3, 5e-4), "start": "prior"},
+    ("cifar10", "energy"): {"steps": 50, "lam": 0.1, "batch": 256, "temperature": 1.0, "start": "noise"},
+    ("cifar100", "gmm[avg]"): {"steps": 20, "lam": 20.0, "step": (2e-4, 2e-5), "noise": (1e-3, 1e-4)},
+    ("cifar100", "gmm[std]"): {"steps": 20, "lam": 20.0},
+    ("cifar100", "energy"): {"steps": 200, "lam": 1.0, "step": (0.1, 0.01), "noise": (0.1, 0.01)},
+    ("imagenet", "gmm[std]"): {"steps": 0, "temperature": 5e3, "epochs": 8, "keep_starts": False, "tied": False},
+    ("imagenet", "energy"): {"steps": 40, "temperature": 5e2, "hidden": 2048},
+}
+"""By the table of the notes on the authors' code."""
+
+
+@pytest.mark.parametrize(("name", "prior"), RELEASED, ids=str)
+def test_released_settings_are_those_of_the_code(name: str, prior: str) -> None:
+    heat = HEAT.paper(name, settings="released")
+    residual = heat.residual[prior]
+    assert residual.to_dict().items() >= RELEASED[name, prior].items()
+    assert (residual.betas, residual.lr, residual.decay) == ((0.0, 0.999), 1e-5, "quadratic")
+    if name != "imagenet":
+        assert (residual.tied, residual.keep_starts, residual.epochs, residual.drop_after) == (True, True, 20, 10)
+    assert heat.standardise == "batch"
+    assert [p.frequencies for p in heat.priors[:2]] == [True, True]
+    residual.check()
+
+
+def test_released_settings_fit_and_standardise_by_a_batch() -> None:
+    paper = paper_settings("cifar10", "released")
+    quick = {
+        n: Residual(**(r.to_dict() | {"hidden": 8, "epochs": 1, "drop_after": None}))
+        for n, r in paper["residual"].items()
+    }
+    heat = fit(**(paper | {"residual": quick}), on=data(400))
+    assert heat.priors_ == ("gmm[avg]", "gmm[std]", "energy")
+    fitting, held = heat.split(data(400))
+    batch = heat.standardising(fitting, held)
+    assert len(batch) == 256
+    terms = heat.energies(batch)
+    for i, name in enumerate(heat.priors_):
+        mean = float(terms[f"hybrid/{name}"].mean())
+        assert mean == pytest.approx(float(heat.composition.centres[i]), rel=1e-3, abs=1e-3)
+    with pytest.raises(InputError, match="There are text and released"):
+        HEAT.paper("cifar10", settings="code")
+
+
 def test_contrast_without_a_residual_is_refused() -> None:
     with pytest.raises(InputError, match="Contrast teaches the residuals"):
         fit(residual=None, contrast=data(20))

@@ -40,6 +40,14 @@ def test_step_and_noise_decay_linearly_and_apart():
     assert noisy.std().item() == pytest.approx(math.sqrt(0.3**2 + 0.2**2 + 0.1**2), rel=0.02)
 
 
+def test_a_quadratic_decay_falls_fast_and_then_slowly():
+    moved = langevin(
+        torch.zeros(1, 1, dtype=torch.float64), torch.ones_like, 5, (1.0, 0.2), (0.0, 0.0), decay="quadratic"
+    )
+    steps = [0.2 + 0.8 * (1 - t / 4) ** 2 for t in range(5)]
+    assert moved.item() == pytest.approx(-0.5 * sum(steps))
+
+
 def test_projection_holds_after_every_step():
     seen = []
 

@@ -15,7 +15,7 @@ class InputGradient:
     r""":math:`\nabla_x E_θ(x)` of a network, without automatic differentiation and without new memory for each call.
 
     A perceptron's gradient is its own matrices, transposed, in the opposite order, each after the slopes of its
-    LeakyReLU. The products are those of automatic differentiation, so the bits are too.
+    LeakyReLU. The products are those of automatic differentiation, so without a bound the bits are too.
 
     What a call returns is overwritten by the next.
 
