@@ -51,14 +51,14 @@ class Form:
         kind: of its rows.
         settings: of HEAT, but for the seed.
         contrast: whether it is fitted with contrast, where there is some.
-        parts: where it is given, each corrected prior is a row of its own, with this behind its name.
+        corrected: where it is given, each corrected prior is a row of its own, with this behind its name.
         alone: there is one prior, and its own energy takes the place of the composition's.
     """
 
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     contrast: bool = False
-    parts: str = ""
+    corrected: str = ""
     alone: bool = False
 
     def job(self, title: str, data: Data) -> Job:
@@ -69,8 +69,8 @@ class Form:
     @property
     def rows(self) -> dict[str, str]:
         """The terms of HEAT that are rows, by the row's name."""
-        names = map(name_of, self.settings["priors"]) if self.parts else ()
-        return {f"{name}, {self.parts}": f"hybrid/{name}" for name in names}
+        names = map(name_of, self.settings["priors"]) if self.corrected else ()
+        return {f"{name}, {self.corrected}": f"hybrid/{name}" for name in names}
 
     def run(self, title: str) -> Callable[[Data, int, Path], Scored]:
         """Fit with a seed, and score; an interrupted fit goes on."""
@@ -78,7 +78,7 @@ class Form:
         def run(data: Data, seed: int, folder: Path) -> Scored:
             detector = HEAT(**self.settings, seed=seed)
             fit = fit_of(detector, data, folder, contrast=self.contrast)
-            if not self.parts:
+            if not self.corrected:
                 return fitted_scores(fit, data, lambda e, f: {title: e.score(f)}, (title,))
 
             def terms(_: Any, features: Features) -> Mapping[str, Tensor]:
@@ -97,8 +97,8 @@ def forms(data: Data) -> dict[str, Form]:
     of_the_paper = {
         THREE: Form("composition", {"priors": three, "residual": None}),
         CORRECTED: Form("heat", {"priors": three, "residual": Residual()}),
-        PAPER: Form("heat", paper_settings(data.preset), parts=AS_TEXT),
-        RELEASED: Form("heat", paper_settings(data.preset, "released"), parts=AS_RELEASED),
+        PAPER: Form("heat", paper_settings(data.preset), corrected=AS_TEXT),
+        RELEASED: Form("heat", paper_settings(data.preset, "released"), corrected=AS_RELEASED),
         **{ALONE[name]: released_alone(data.preset, i) for i, name in enumerate(PAPER_PRIORS) if name in three},
     }
     return {
@@ -114,12 +114,12 @@ def released_alone(preset: str, which: int) -> Form:
     settings = paper_settings(preset, "released")
     prior = settings["priors"][which]
     chosen = {"priors": (prior,), "residual": {name_of(prior): settings["residual"][name_of(prior)]}}
-    return Form("prior", {**settings, **chosen}, parts=AS_RELEASED, alone=True)
+    return Form("prior", {**settings, **chosen}, corrected=AS_RELEASED, alone=True)
 
 
 def usual_forms(data: Data) -> list[str]:
     """Those that are run unless others are chosen: not what takes hours, and not the default with less."""
-    return [name for name, form in forms(data).items() if name != BARE and not form.parts]
+    return [name for name, form in forms(data).items() if name != BARE and not form.corrected]
 
 
 def paper_priors(data: Data) -> tuple[str, ...]:
