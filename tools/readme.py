@@ -50,6 +50,7 @@ PICTURE = Path("docs/images/shared.png")
 NUMBERS = "Numbers"
 """The field of the picture's file that holds what it shows."""
 OTHERS = {
+    "shared-imagenet/README.md": "ImageNet with four images a class, and a control for resolution",
     "beyond.md": "the parts of the default, one by one",
     "methods.md": "methods and their corrected forms, by set",
     "backbone-cifar10.md": "another backbone, CIFAR-10",
@@ -144,7 +145,7 @@ def best(results: Results, heat: Entry, title: str, metric: str, sets: tuple[str
 def opening(found: Sequence[Results]) -> str:
     """What stands between the README's marks."""
     rows = kinds(found)
-    named = table(found, {name: rows[name] for name in drawn(found)})
+    named = table(found, {name: rows[name] for name in drawn(found)}).replace(" ± ", "±")  # the README is narrow
     return f"{named}\n\n" + wrapped(f"[All {len(rows)} rows, by set]({FULL.as_posix()}), with a picture.")
 
 

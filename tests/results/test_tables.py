@@ -54,6 +54,8 @@ def test_a_group_apart_is_shown_and_counts_nowhere():
     assert losses(small())
     assert [column.title for column in judged(apart())] == ["b", "average"]
     assert r"\multicolumn{1}{c}{\textit{near, apart}}" in to_latex(apart())
+    wide = rich(apart=("far",))
+    assert "| far, apart: textures | far, apart: svhn | far, apart: average | average |" in to_markdown(wide)
 
 
 def test_ties_as_printed_share_their_mark():

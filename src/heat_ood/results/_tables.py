@@ -160,9 +160,12 @@ def body_row(results: Results, grids: Sequence[list[list[Value]]], i: int) -> li
 
 def heading(results: Results, column: Column) -> str:
     """A set under the name of its group, where there are several groups."""
-    if len(results.groups) == 1 or column.group is None or column.title.startswith(f"{column.group} "):
+    if column.group is None or len(results.groups) == 1:
         return column.title
-    return f"{group_title(results, column.group)}: {column.title}"
+    inner = column.title.removeprefix(f"{column.group} ")
+    if inner != column.title and not column.apart:
+        return column.title
+    return f"{group_title(results, column.group)}: {inner}"
 
 
 def markdown_style(text: str, mark: str) -> str:
