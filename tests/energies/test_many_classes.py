@@ -60,6 +60,14 @@ def test_per_class_calibration_says_what_to_do() -> None:
     assert gmm.calibrate(held).predict(few(2, far=True), fpr=0.05).float().mean() > 0.9
 
 
+def test_openmax_says_that_the_samples_are_few() -> None:
+    with pytest.warns(Notice, match=r"tail=20 largest distances of a class, and the usual class has 4 samples"):
+        create("openmax").fit(few(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        create("openmax").fit(few(0, each=20))
+
+
 def test_more_neighbours_than_a_class_has_samples_says_what_to_do() -> None:
     train, test, far = few(0), few(1), few(2, far=True)
     with pytest.warns(Notice, match=r"400 samples of 100 classes are stored, 4 a class.*Choose k=4 or less"):
