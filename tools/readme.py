@@ -50,6 +50,7 @@ PICTURE = Path("docs/images/shared.png")
 NUMBERS = "Numbers"
 """The field of the picture's file that holds what it shows."""
 OTHERS = {
+    "shared-imagenet/README.md": "ImageNet with four images a class, and a control for resolution",
     "beyond.md": "the parts of the default, one by one",
     "methods.md": "methods and their corrected forms, by set",
     "backbone-cifar10.md": "another backbone, CIFAR-10",
@@ -66,7 +67,7 @@ PAPER, PLAINEST = "paper's priors, corrected", "msp"
 
 def stored(root: Path = ROOT) -> list[Results]:
     """The results that there are, by name."""
-    order = ("shared-cifar10", "shared-cifar100")
+    order = ("shared-cifar10", "shared-cifar100", "shared-imagenet")
     files = [root / "docs" / "results" / name / "main" / "results.json" for name in order]
     return [Results.load(file) for file in files if file.exists()]
 
@@ -100,7 +101,8 @@ def table(found: Sequence[Results], rows: dict[str, str]) -> str:
 def cells(results: Results) -> dict[str, tuple[str, str]]:
     fpr, auroc = (grid(results, metric) for metric in ("fpr_at_95_id", "auroc"))
     titles = [column.title for column in columns(results)]
-    average, near = titles.index("average"), titles.index("near average")
+    several = len(results.groups["near"]) > 1
+    average, near = titles.index("average"), titles.index("near average" if several else results.groups["near"][0])
 
     def row(i: int) -> tuple[str, str]:
         values: list[Value] = [fpr[i][average], auroc[i][average]]
@@ -143,7 +145,7 @@ def best(results: Results, heat: Entry, title: str, metric: str, sets: tuple[str
 def opening(found: Sequence[Results]) -> str:
     """What stands between the README's marks."""
     rows = kinds(found)
-    named = table(found, {name: rows[name] for name in drawn(found)})
+    named = table(found, {name: rows[name] for name in drawn(found)}).replace(" ± ", "±")  # the README is narrow
     return f"{named}\n\n" + wrapped(f"[All {len(rows)} rows, by set]({FULL.as_posix()}), with a picture.")
 
 
@@ -152,9 +154,9 @@ def everything(found: Sequence[Results]) -> str:
     seeds = " and ".join(sorted({str(len(results.seeds)) for results in found}))
     about = (
         "Every method on the networks and images of `../shared/data`, with its defaults. FPR95 (share of OOD accepted "
-        f"when 95 % of ID is) / AUROC in percent, averages over six OOD sets, mean of {seeds} seeds ± their standard "
-        "deviation (odin and gram: one run); the best of a column in bold, the second in italics; ordered by AUROC. "
-        "Written by `python tools/readme.py`."
+        f"when 95 % of ID is) / AUROC in percent, averages over the OOD sets ({sizes(found)}), mean of {seeds} seeds ± "
+        "their standard deviation (odin and gram: one run); the best of a column in bold, the second in italics; "
+        "ordered by AUROC. Written by `python tools/readme.py`."
     )
     items = []
     for results in found:
@@ -169,6 +171,16 @@ def everything(found: Sequence[Results]) -> str:
     told = "\n".join(wrapped(verdict(results), "- ") for results in found)
     picture = "![AUROC on near, mid and far OOD sets](../images/shared.png)"
     return "\n\n".join(["# Results", wrapped(about), table(found, kinds(found)), told, picture, listed]) + "\n"
+
+
+def sizes(found: Sequence[Results]) -> str:
+    """How many OOD sets count on each network."""
+    return ", ".join(f"{results.id}: {len(results.counted)}" for results in found)
+
+
+def counting(results: Results) -> dict[str, tuple[str, ...]]:
+    """The groups that count."""
+    return {group: tuple(sets) for group, sets in results.groups.items() if group not in results.apart}
 
 
 def wrapped(text: str, bullet: str = "") -> str:
@@ -194,7 +206,7 @@ def numbers(found: Sequence[Results]) -> Numbers:
     """What the picture shows: AUROC by network and method, near to far, each with its spread over seeds."""
 
     def near_to_far(results: Results, entry: Entry) -> list[list[float | None]]:
-        means = [results.mean(entry, "auroc", sets) for sets in results.groups.values()]
+        means = [results.mean(entry, "auroc", sets) for sets in counting(results).values()]
         return [[None if np.isnan(v) else round(100 * v, 2) for v in mean] for mean in means]
 
     values = {r.id: {entry.name: near_to_far(r, entry) for entry in r.measured} for r in found}
@@ -205,7 +217,7 @@ def draw(found: Sequence[Results], path: Path) -> None:
     """A row for each method, a panel for each network, a dot for each group of OOD sets."""
     values = numbers(found)
     with plt.rc_context({"font.size": 13}):
-        size = {"figsize": (10, 4.4), "layout": "constrained"}
+        size = {"figsize": (4 + 3 * len(found), 4.4), "layout": "constrained"}
         figure, panels = plt.subplots(1, len(found), sharey=True, squeeze=False, **size)
         for panel, results in zip(panels[0], found, strict=True):
             dots(panel, results, values[results.id])
@@ -225,12 +237,12 @@ def dots(panel: plt.Axes, results: Results, values: dict[str, list[list[float | 
     rows = -np.arange(len(values))
     panel.axhspan(-0.45, 0.45, color="#f3e3d8", linewidth=0)
     panel.hlines(rows, 0, 100, color="#dddddd", linewidth=0.8, zorder=1)
-    for i, (group, sets) in enumerate(results.groups.items()):
+    for i, group in enumerate(counting(results)):
         mark, colour = GROUPS.get(group, ("D", "#555555"))
         means = [row[i][0] for row in values.values()]
         spreads = [row[i][1] or 0.0 for row in values.values()]
         look = {"fmt": mark, "color": colour, "markersize": 8, "capsize": 5, "elinewidth": 2}
-        panel.errorbar(means, rows, xerr=spreads, label=f"{group}: {', '.join(sets)}", **look)
+        panel.errorbar(means, rows, xerr=spreads, label=f"{group}-OOD", **look)
     known = [float(pair[0] or 0) - (pair[1] or 0) for row in values.values() for pair in row]
     panel.set_xlim(5 * np.floor(min(known) / 5), 100.5)
     panel.set_yticks(rows, list(values))

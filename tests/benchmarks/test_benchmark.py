@@ -17,8 +17,9 @@ import quick
 from heat_ood import Extractor, Features, InputError, create, evaluate
 from heat_ood.benchmarks._benchmark import ALL_EXPERIMENTS, command, run_benchmark
 from heat_ood.benchmarks._prepare import prepare, prepare_stored, preset_of
+from heat_ood.benchmarks._reading import suite, suites
 from heat_ood.benchmarks._runner import look_at
-from heat_ood.benchmarks._suites import Contrast, Suite, suite, suites
+from heat_ood.benchmarks._suites import Contrast, Suite
 from heat_ood.features._distortions import CONTRAST
 from heat_ood.heat._presets import PRESETS
 from heat_ood.results._results import Results

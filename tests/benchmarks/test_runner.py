@@ -11,9 +11,10 @@ import pytest
 
 from heat_ood import evaluate
 from heat_ood.benchmarks._experiments import job_of
-from heat_ood.benchmarks._jobs import Data, Job, Scored
+from heat_ood.benchmarks._jobs import Data, Job, Scored, split
 from heat_ood.benchmarks._runner import digest_of, entries, run_jobs
 from heat_ood.energies import create
+from heat_ood.features import Features
 from heat_ood.results._results import Entry
 from method_data import samples
 
@@ -56,6 +57,37 @@ def test_rows_are_what_evaluate_says(data: Data, tmp_path: Path) -> None:
     rate = np.mean([(1 + int((held >= s).sum())) / (len(held) + 1) <= 0.05 for s in test])
     assert found[0].runs[0].alarms["0.05"] == pytest.approx(rate)
     assert set(found[0].runs[0].curves) == {"near", "far"}
+
+
+def test_sets_that_stand_apart_are_evaluated_and_count_in_no_average(data: Data, tmp_path: Path) -> None:
+    jobs = [job_of("gmm", data)]
+    found = run_jobs(data, jobs, (0,), tmp_path)
+    whole, apart = (entries(jobs, found, counted)[0].runs[0] for counted in (None, ("near",)))
+    assert apart.evaluation.rows == whole.evaluation.rows
+    assert apart.alarms == whole.alarms
+    assert set(apart.curves) == {"near", "far"}
+    near = apart.evaluation["near"]
+    assert apart.evaluation.average == replace(near, name="average"), "numbers and intervals"
+    assert apart.evaluation.average != whole.evaluation.average
+
+
+def test_a_split_leaves_no_class_without_samples() -> None:
+    labels = np.arange(400) % 100
+    train = Features(avg=np.random.default_rng(0).normal(size=(400, 3)), labels=labels)
+    for seed in range(30):
+        some = split(train, seed)
+        assert some.labels is not None
+        assert set(some.labels.tolist()) == set(range(100)), f"seed {seed}"
+        assert 360 <= len(some) <= 365
+    one = Features(avg=np.zeros((20, 1)), labels=np.arange(20))
+    assert len(split(one, 0)) == 20, "each class has one sample, and keeps it"
+
+
+def test_a_split_that_empties_no_class_is_as_it_was() -> None:
+    train = samples(300)
+    rows = np.random.default_rng(5).permutation(300)[30:]
+    assert train.labels is not None
+    assert np.array_equal(split(train, 5).avg, train.avg[np.sort(rows)])  # type: ignore[index, arg-type]
 
 
 @pytest.mark.parametrize("stop", range(6))

@@ -20,7 +20,8 @@ from heat_ood import Extractor, methods
 from heat_ood.benchmarks import digits
 from heat_ood.benchmarks._datasets import DATASETS
 from heat_ood.benchmarks._readers import READERS, MissingData, SetSpec, open_set
-from heat_ood.benchmarks._suites import Backbone, Contrast, suite, suites
+from heat_ood.benchmarks._reading import suite, suites
+from heat_ood.benchmarks._suites import Backbone, Contrast
 from heat_ood.errors import InputError
 from heat_ood.features._distortions import CONTRAST
 from heat_ood.heat._choice import earlier_layers
@@ -45,6 +46,12 @@ TABLE: dict[str, dict[str, tuple[str, ...]]] = {
     "openood-v1.5-imagenet": LEADERBOARD,
     "shared-cifar10": {"near": ("cifar100", "tinyimagenet"), **SHARED},
     "shared-cifar100": {"near": ("cifar10", "tinyimagenet"), **SHARED},
+    "shared-imagenet": {
+        "near": ("clothing",),
+        "mid": ("scenes",),
+        "far": ("textures",),
+        "shift": ("edges", "cue-conflict"),
+    },
     "demo": {"near": ("letters", "digit-pairs"), "far": ("photo-patches",)},
 }
 DOCS = "".join(f.read_text("utf-8") for f in sorted(Path(__file__).parents[2].glob("docs/benchmarks*.md")))
@@ -204,6 +211,10 @@ def test_a_suite_of_ones_own(tmp_path: Path) -> None:
     assert found.notes == ()
     assert found.variants == ()
     assert found.contrast == Contrast(CONTRAST, None, 0)
+    assert found.apart == ()
+    assert found.counted == ("others",)
+    assert found.pictures
+    assert found.backbone.batch_size == 64
 
 
 def test_contrast_can_be_switched_off(tmp_path: Path) -> None:
@@ -228,14 +239,22 @@ def test_everything_that_a_file_may_say(tmp_path: Path) -> None:
     )
     text += 'limit = 3\nget = "there"\ngroup = "far"\n\n[[variants]]\nname = "other"\ntitle = "another"\n'
     text += 'priors = ["gmm"]\nbackbone = { title = "b", model = "m:f", head = false, layers = "stages" }\n'
+    text += '\n[[ood]]\nname = "mine"\ngroup = "odd"\nreader = "encoded-npz"\npath = "m.npz"\nrows = "m:f"\n'
+    text = text.replace('head = "fc"', 'head = "fc"\nbatch_size = 4')
+    text = text.replace('title = "mine"', 'title = "mine"\napart = ["odd"]\npictures = false')
     text += '\n[left_out]\ngram = "slow"\n\n[contrast]\nkinds = ["noise", "mixup"]\nsamples = 70\nseed = 3\n'
     found = suite(written(tmp_path, text))
     assert found.data_root() == tmp_path / "images"
     assert found.id.calibration == SetSpec("things-calibration", "npz", "held.npz")
     assert found.backbone.layers == ("a", "b")
     assert found.backbone.preprocessing == Preprocessing((8, 8), (0, 0.5, 1), (1, 1, 1), "bicubic", 0.9, True)
-    assert found.ood == (SetSpec("others", "folder", "others", get="there", limit=3),)
-    assert found.groups == {"far": ("others",)}
+    rows = SetSpec("mine", "encoded-npz", "m.npz", rows="m:f", folder=tmp_path)
+    assert found.ood == (SetSpec("others", "folder", "others", get="there", limit=3), rows)
+    assert found.groups == {"far": ("others",), "odd": ("mine",)}
+    assert found.apart == ("odd",)
+    assert found.counted == ("others",)
+    assert not found.pictures
+    assert found.backbone.batch_size == 4
     assert found.variants[0].backbone == Backbone("b", "m:f", head=False, layers="stages", folder=tmp_path)
     assert found.left_out == {"gram": "slow"}
     assert found.contrast == Contrast(("noise", "mixup"), 70, 3)
@@ -251,6 +270,12 @@ def test_everything_that_a_file_may_say(tmp_path: Path) -> None:
         ('title = "mine"', 'tittle = "mine"\ntitle = "x"', r"tittle is not a key\. Did you mean title\?"),
         ('title = "mine"', 'title = "mine"\nnotes = "one"', r"notes is 'one'\. Give \[ \] with text"),
         ('title = "mine"', 'title = "mine"\nnotes = [1]', r"notes\[0\] is 1"),
+        ('title = "mine"', 'title = "mine"\napart = ["far"]', r"apart names 'far', which is no group\. There are ood"),
+        ('title = "mine"', 'title = "mine"\napart = ["ood"]', "apart names all groups"),
+        ('title = "mine"', 'title = "mine"\napart = ["ood", "ood"]', "apart names 'ood' twice"),
+        ('title = "mine"', 'title = "mine"\npictures = "no"', "pictures is 'no'. Give true or false"),
+        ('path = "others"', 'path = "others"\nrows = "m:f"', r"ood\[0\]: others is read by folder, with rows"),
+        ('model = "my_models:small"', 'model = "my_models:small"\nbatch_size = 0', "backbone.batch_size is 0"),
         ("calibration = 5", "calibration = 0", "id.calibration is 0"),
         ("calibration = 5", "calibration = true", "id.calibration is True"),
         ("calibration = 5", "", "id.calibration is missing"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from heat_ood.benchmarks._suites import suites
+from heat_ood.benchmarks import suites
 from heat_ood.cli import app
 from heat_ood.results._results import Results
 from quick import hurry

@@ -134,6 +134,23 @@ def test_mean_and_spread_by_hand():
         results.mean(heat, "fpr95")
 
 
+def test_a_group_apart_is_in_no_mean_and_comes_back_from_json():
+    results = replace(small(), apart=("near",))
+    assert results.found == ("a", "b")
+    assert results.counted == ("b",)
+    heat = results.entries[2]
+    assert results.mean(heat, "auroc").mean == pytest.approx(0.92)
+    assert results.mean(heat, "auroc", ("a",)).mean == pytest.approx(0.89)
+    assert small().mean(heat, "auroc").mean == pytest.approx(0.905)
+    assert [e.name for e in results.ranked("fpr_at_95_id")] == ["HEAT", "gmm", "msp"]
+    assert Results.from_json(results.to_json()) == results
+    older = json.loads(small().to_json())
+    del older["apart"]
+    assert Results.from_json(json.dumps(older)) == small()
+    with pytest.raises(InputError, match="'mid' stands apart and is no group"):
+        replace(small(), apart=("mid",))
+
+
 def test_one_seed_has_no_spread():
     results = replace(small(), entries=(entry("x", "heat", {"a": (1.0, 99.0), "b": (2.0, 98.0)}),))
     assert math.isnan(results.mean(results.entries[0], "auroc").spread)

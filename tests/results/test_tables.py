@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from heat_ood.results._findings import champion, columns, duel, in_words, losses, points
+from heat_ood.results._findings import champion, columns, duel, in_words, judged, losses, points
 from heat_ood.results._results import Entry, Results, Run
 from heat_ood.results._tables import grid, notes, to_csv, to_latex, to_markdown
 from results_data import cost, entry, evaluation, rich, small, without
@@ -36,6 +36,26 @@ def test_columns_have_groups_their_averages_and_the_average():
     ]
     one = rich(groups={"ood": tuple(rich().sets)})
     assert [column.title for column in columns(one)] == [*one.sets, "average"]
+
+
+def apart() -> Results:
+    """HEAT loses on a, which stands apart."""
+    return replace(small(), apart=("near",))
+
+
+def test_a_group_apart_is_shown_and_counts_nowhere():
+    text = to_markdown(apart())
+    assert cells(text, "gmm") == ["41.0 / 90.0", "*45.0* / *86.0*", "*45.0* ± 0.0 / *86.0* ± 0.0"]
+    assert cells(text, "HEAT") == ["45.0 / 89.0", "**30.0** / **92.0**", "**30.0** ± 0.0 / **92.0** ± 0.0"]
+    assert "|  | near, apart: a | far: b | average |" in text
+    assert "against 1 OOD sets" in text
+    assert "near: reported apart, in no average" in text
+    assert losses(apart()) == []
+    assert losses(small())
+    assert [column.title for column in judged(apart())] == ["b", "average"]
+    assert r"\multicolumn{1}{c}{\textit{near, apart}}" in to_latex(apart())
+    wide = rich(apart=("far",))
+    assert "| far, apart: textures | far, apart: svhn | far, apart: average | average |" in to_markdown(wide)
 
 
 def test_ties_as_printed_share_their_mark():

@@ -10,9 +10,10 @@ from ._paper import paper_costs as paper_costs
 from ._paper import paper_doubts as paper_doubts
 from ._paper import paper_entries
 from ._readers import MissingData, SetSpec, open_set
+from ._reading import suite, suites
 from ._suites import Backbone as Backbone
 from ._suites import InDistribution as InDistribution
-from ._suites import Suite, suite, suites
+from ._suites import Suite
 from ._suites import Variant as Variant
 from ._trained import Trained as Trained
 from ._training import TrainingRecipe, train_backbone

@@ -49,7 +49,7 @@ def run_benchmark(
     variant: str | None = None,
     weights: str | PathLike[str] | None = None,
     device: str | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     workers: int = 0,
     limit: int | None = None,
     say: Callable[[str], None] = lambda text: None,
@@ -68,7 +68,7 @@ def run_benchmark(
         variant: a variant of the suite with another backbone.
         weights: a checkpoint of one's own for the backbone.
         device: where the backbone runs.
-        batch_size: images in one pass of it.
+        batch_size: images in one pass of it; None is as the suite says.
         workers: processes that decode images.
         limit: at most so many images of each set.
         say: told what is done.
@@ -78,6 +78,11 @@ def run_benchmark(
         raise InputError(f"There is no experiment {experiment!r}. There are {', '.join(ALL_EXPERIMENTS)}.")
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds are different numbers, at least one, not {list(seeds)}.")
+    if experiment == "qualitative" and not suite.pictures:
+        raise InputError(
+            f"The images of {suite.name} are not to be passed on (pictures = false), and qualitative would write them "
+            "into its report. Run another experiment."
+        )
     backbone = backbone_of(suite, variant)
     if features is not None:
         ready = prepare_stored(suite, features)
@@ -104,15 +109,16 @@ def run_benchmark(
         entries=(),
         missing=ready.missing,
         about=about(suite, ready, seeds) | contrast_of(suite, ready.data),
+        apart=suite.apart,
     )
     if experiment == "cost":
         printed = (replace(cost, name=f"{cost.name} (paper)") for cost in paper_costs())
         return replace(results, costs=(*costs_of(ready.data), *printed))
     folder = Path(cache).expanduser() / suite.name / "results"
     if experiment == "qualitative":
-        return qualitative(results, ready.data, seeds[0], folder, report)
+        return qualitative(suite, results, ready.data, seeds[0], folder, report)
     jobs = experiment_jobs(suite, experiment, ready.data, methods)
-    found = entries(jobs, run_jobs(ready.data, jobs, seeds, folder, report))
+    found = entries(jobs, run_jobs(ready.data, jobs, seeds, folder, report), suite.counted)
     like = suite.paper or suite.name
     paper = paper_entries(like if variant is None else f"{like}-{variant}", experiment, results.sets)
     return replace(results, entries=(*found, *paper))
@@ -140,7 +146,7 @@ def experiment_jobs(suite: Suite, experiment: str, data: Data, methods: Sequence
     return jobs
 
 
-def qualitative(results: Results, data: Data, seed: int, folder: Path, report: Report | None) -> Results:
+def qualitative(suite: Suite, results: Results, data: Data, seed: int, folder: Path, report: Report | None) -> Results:
     """Pictures on which HEAT and its priors disagree, and their rows, the plain composition's among them."""
     if not data.images:
         raise InputError("The pictures are taken from images, and there are stored features alone.")
@@ -148,7 +154,8 @@ def qualitative(results: Results, data: Data, seed: int, folder: Path, report: R
     jobs = [job_of(name, data) for name in (*rivals, PLAIN, FULL)]
     found = run_jobs(data, jobs, (seed,), folder, report)
     scores = {name: found[name, seed].scores[name] for name in (*rivals, FULL)}
-    return replace(results, entries=tuple(entries(jobs, found)), pictures=pictures_of(data, scores, seed, rivals))
+    rows = tuple(entries(jobs, found, suite.counted))
+    return replace(results, entries=rows, pictures=pictures_of(data, scores, seed, rivals))
 
 
 def about(suite: Suite, ready: Prepared, seeds: Sequence[int]) -> dict[str, Any]:

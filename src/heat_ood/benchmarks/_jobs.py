@@ -100,8 +100,16 @@ class Job:
 
 
 def split(train: Features, seed: int) -> Features:
-    """The 90 % of the training samples that a method without a held-out set of its own is fitted to."""
-    rows = np.random.default_rng(seed).permutation(len(train))[round(HELD_OUT * len(train)) :]
+    """The 90 % of the training samples that a method without a held-out set of its own is fitted to.
+
+    A class that would lose all its samples keeps the last that was drawn out: no Gaussian can be fitted to none.
+    """
+    order = np.random.default_rng(seed).permutation(len(train))
+    out, rows = np.split(order, [round(HELD_OUT * len(train))])
+    if train.labels is not None:
+        labels = train.labels.cpu().numpy()
+        lost = np.setdiff1d(labels[out], labels[rows])
+        rows = np.concatenate([rows, [out[labels[out] == label][-1] for label in lost]]).astype(rows.dtype)
     return train.subset(torch.from_numpy(np.sort(rows)))
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,29 +61,37 @@ def run_jobs(
     return found
 
 
-def entries(jobs: Sequence[Job], found: Mapping[tuple[str, int], Scored]) -> list[Entry]:
-    """The rows of all jobs, in order."""
-    return [e for job in jobs for e in entries_of(job, {s: x for (name, s), x in found.items() if name == job.name})]
+def entries(
+    jobs: Sequence[Job], found: Mapping[tuple[str, int], Scored], counted: Sequence[str] | None = None
+) -> list[Entry]:
+    """The rows of all jobs, in order; their averages are of the OOD sets that count, by default of all."""
+    by_job = [(job, {seed: x for (name, seed), x in found.items() if name == job.name}) for job in jobs]
+    return [entry for job, runs in by_job for entry in entries_of(job, runs, counted)]
 
 
-def entries_of(job: Job, found: Mapping[int, Scored]) -> list[Entry]:
+def entries_of(job: Job, found: Mapping[int, Scored], counted: Sequence[str] | None) -> list[Entry]:
     """A row for each line of a job that was found."""
     rows = []
     for line in job.lines:
-        runs = tuple(run_of(seed, scored, line.name) for seed, scored in found.items() if line.name in scored.scores)
+        runs = tuple(
+            run_of(seed, scored, line.name, counted) for seed, scored in found.items() if line.name in scored.scores
+        )
         if runs:
             settings = {key: shown(value) for key, value in job.settings.items()}
             rows.append(Entry(line.name, line.kind, runs, settings, line.series, line.x))
     return rows
 
 
-def run_of(seed: int, scored: Scored, name: str) -> Run:
+def run_of(seed: int, scored: Scored, name: str, counted: Sequence[str] | None) -> Run:
     scores = dict(scored.scores[name])
     held, test = scores.pop("calibration"), scores.pop("test")
     p_values = Calibration(torch.from_numpy(held)).p_value(torch.from_numpy(test), None)
     alarms = {f"{rate:g}": float((p_values <= rate).double().mean()) for rate in RATES if rate * (len(held) + 1) >= 1}
     curves = {key: Curve.of(test, values) for key, values in scores.items()}
     evaluation = evaluate_scores(test, scores)
+    if counted is not None and set(scores) - set(counted):
+        few = {key: values for key, values in scores.items() if key in counted}
+        evaluation = replace(evaluation, average=evaluate_scores(test, few).average)
     return Run(seed, evaluation, scored.fit_seconds, scored.score_seconds, alarms, curves)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, Notice
 from ..features import Features, Space, normalise
 from ..registry import register
 from ._borrowing import Borrowing
@@ -99,6 +100,7 @@ class KNearest(Borrowing):
         self.begin(features)
         stored = stored_samples(features.only(self.reads), self.space, self.limit, self.seed)
         self.check_neighbours(len(stored))
+        self.say_beyond_classes(features, len(stored))
 
         self.centre = stored.mean(0, dtype=torch.float64).to(stored)
         self.stored = stored.sub_(self.centre)
@@ -115,6 +117,17 @@ class KNearest(Borrowing):
                 f"soft=True spreads the weights of each of {count:,} stored samples over k={self.k} of the others, "
                 f"and k must leave some room. Choose k between 2 and {count - 2}, or pass more samples."
             )
+
+    def say_beyond_classes(self, features: Features, stored: int) -> None:
+        """Say that the k-th neighbour of an ID sample is of another class, where the labels tell so."""
+        if features.labels is None:
+            return
+        sizes = torch.unique(features.labels, return_counts=True)[1]
+        each = max(1, math.floor(stored / len(sizes)))
+        if len(sizes) > 1 and self.k > each:
+            text = f"{stored:,} samples of {len(sizes):,} classes are stored, {each} a class, so the neighbour number "
+            text += f"k={self.k} of an ID sample is of another class. Choose k={each} or less, or store more samples."
+            warnings.warn(Notice(text), stacklevel=3)
 
     # Energy
 

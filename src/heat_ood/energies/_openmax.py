@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, Notice
 from ..features import Features, normalise
 from ..registry import register
 from ._head import OfLogits, check_classes, logits_in
@@ -87,6 +88,7 @@ class OpenMax(OfLogits):
                 f"OpenMax cannot be fitted: none of {len(features):,} samples is classified correctly. "
                 "Pass labels that number the classes as the classifier does."
             )
+        self.say_few(counts)
         centres = sums / counts.clamp(min=1)[:, None]
 
         tails = sums.new_zeros(classes, self.tail)
@@ -95,6 +97,15 @@ class OpenMax(OfLogits):
         shapes, log_scales = weibull(tails)
         shapes, log_scales = (shared(x, counts > 0) for x in (shapes, log_scales))
         self.centres, self.shapes, self.log_scales = (x.to(first.dtype) for x in (centres, shapes, log_scales))
+
+    def say_few(self, counts: Tensor) -> None:
+        """Say that the Weibulls mean little: new samples are farther from a mean than the few that it was made of."""
+        usual = int(counts[counts > 0].median())
+        if usual < self.tail:
+            text = f"OpenMax fits a Weibull to the tail={self.tail} largest distances of a class, and the usual class "
+            text += f"has {usual} samples classified correctly: it may rank the wrong way round. Pass more samples of "
+            text += 'each class, or use a method that needs none: "msp", "energy".'
+            warnings.warn(Notice(text), stacklevel=4)
 
     def check(self) -> None:
         if self.tail < 2:

@@ -1,5 +1,6 @@
 """Images from a folder or an ``.npz`` file, resized, cropped and normalised as a model expects them."""
 
+from ._archives import read_encoded as read_encoded
 from ._decoding import UnreadableImageError
 from ._decoding import decode_stream as decode_stream
 from ._files import images_below as images_below

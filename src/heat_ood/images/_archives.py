@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,13 +16,26 @@ from numpy.lib import format as npy
 from ..errors import InputError
 from ._regular import opened
 
-__all__ = ["read_arrays"]
+__all__ = ["read_arrays", "read_encoded"]
 
 PACKED = 200
 """How many times its size an array may unpack to; images of real things do not come near."""
 SMALL = 256 << 20
 """Bytes that any array may have, however well it is packed."""
 Numpy = np.ndarray[Any, Any]
+
+
+class Kind(NamedTuple):
+    """What an archive is to hold, and how to write one."""
+
+    holds: str
+    remedy: str
+
+
+PLAIN = Kind("an array 'images'", "Write one with numpy.savez(file, images=…, labels=…), or pass a folder of images")
+ENCODED = Kind(
+    "arrays 'bytes' and 'offsets' of encoded images", "Write one with numpy.savez(file, bytes=…, offsets=…, labels=…)"
+)
 
 
 class Claim(NamedTuple):
@@ -37,25 +52,54 @@ def read_arrays(file: Path, labels: bool) -> tuple[Numpy, Numpy | None]:
         file: the archive.
         labels: False leaves them out.
     """
+    with archive_of(file, PLAIN) as archive:
+        claim = claimed(archive, "images.npy")
+        check_images(file, claim)
+        images = unpacked(archive, "images.npy", claim)
+        return images, targets_of(archive, file, len(images)) if labels else None
+
+
+def read_encoded(file: Path, labels: bool) -> tuple[Numpy, Numpy, Numpy | None]:
+    """The arrays ``bytes`` (image files, one after the other) and ``offsets`` (where each begins, and the end), labels.
+
+    Args:
+        file: the archive.
+        labels: False leaves them out.
+    """
+    with archive_of(file, ENCODED) as archive:
+        claim = claimed(archive, "bytes.npy")
+        check_bytes(file, claim)
+        data = unpacked(archive, "bytes.npy", claim)
+        claim = claimed(archive, "offsets.npy")
+        check_places(file, claim)
+        offsets = unpacked(archive, "offsets.npy", claim)
+        check_offsets(file, offsets, len(data))
+        return data, offsets, targets_of(archive, file, len(offsets) - 1) if labels else None
+
+
+@contextmanager
+def archive_of(file: Path, kind: Kind) -> Iterator[zipfile.ZipFile]:
+    """An open archive; what is wrong with it is said with its name, and how to write a right one."""
     try:
         with opened(file) as stream, zipfile.ZipFile(stream) as archive:
-            known = archive.namelist()
-            claim = claimed(archive, "images.npy")
-            check_images(file, claim)
-            images = unpacked(archive, "images.npy", claim)
-            targets = None
-            if labels and "labels.npy" in known:
-                claim = claimed(archive, "labels.npy")
-                check_labels(file, claim, len(images))
-                targets = unpacked(archive, "labels.npy", claim)
-                check_numbers(file, targets)
-            return images, targets
+            yield archive
     except InputError as error:
         if str(file) in str(error):
             raise
-        raise refused(file, error) from error
+        raise refused(file, error, kind) from error
     except Exception as error:  # numpy parses headers as Python, which can fail in any way
-        raise refused(file, error) from error
+        raise refused(file, error, kind) from error
+
+
+def targets_of(archive: zipfile.ZipFile, file: Path, count: int) -> Numpy | None:
+    """The labels, where there are some."""
+    if "labels.npy" not in archive.namelist():
+        return None
+    claim = claimed(archive, "labels.npy")
+    check_labels(file, claim, count)
+    targets = unpacked(archive, "labels.npy", claim)
+    check_numbers(file, targets)
+    return targets
 
 
 def claimed(archive: zipfile.ZipFile, name: str) -> Claim:
@@ -102,6 +146,32 @@ def check_images(file: Path, claim: Claim) -> None:
         )
 
 
+def check_bytes(file: Path, claim: Claim) -> None:
+    if claim.dtype != np.uint8 or len(claim.shape) != 1:
+        raise InputError(
+            f"The bytes in {file} are {claim.dtype} of shape {claim.shape}. Save them as uint8, (n,), all image files "
+            "one after the other."
+        )
+
+
+def check_places(file: Path, claim: Claim) -> None:
+    if claim.dtype.kind not in "iu" or len(claim.shape) != 1 or claim.shape[0] < 2:
+        raise InputError(
+            f"The offsets in {file} are {claim.dtype} of shape {claim.shape}. Save them as integers, one more than "
+            "there are images."
+        )
+
+
+def check_offsets(file: Path, offsets: Numpy, size: int) -> None:
+    """Refuse places that are not in order, or not within the bytes."""
+    rising = (offsets[1:] > offsets[:-1]).all()
+    if not rising or int(offsets[0]) != 0 or int(offsets[-1]) != size:
+        raise InputError(
+            f"The offsets in {file} do not share out its {size:,} bytes. Save where each image begins, rising from 0, "
+            "and the number of bytes at the end."
+        )
+
+
 def check_labels(file: Path, claim: Claim, count: int) -> None:
     if claim.shape != (count,) or claim.dtype.kind not in "iu":
         raise InputError(f"The labels in {file} are {claim.dtype} of shape {claim.shape}. Save {count} integers.")
@@ -126,9 +196,6 @@ def memory() -> int:
         return 1 << 62
 
 
-def refused(file: Path, error: BaseException) -> InputError:
+def refused(file: Path, error: BaseException, kind: Kind) -> InputError:
     cause = " ".join(str(error).split()).removesuffix(".")[:200] or type(error).__name__
-    return InputError(
-        f"{file} is not an .npz file with an array 'images' ({cause}). Write one with "
-        "numpy.savez(file, images=…, labels=…), or pass a folder of images."
-    )
+    return InputError(f"{file} is not an .npz file with {kind.holds} ({cause}). {kind.remedy}.")

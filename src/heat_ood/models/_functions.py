@@ -18,12 +18,47 @@ from torch import nn
 from ..errors import HeatError, InputError
 from ._words import broken, first_line
 
-__all__ = ["from_function"]
+__all__ = ["called", "from_function"]
 
 
 def from_function(
     module_name: str, function_name: str, folder: Path | None = None, root: Path | None = None
 ) -> nn.Module:
+    model = called(module_name, function_name, folder, {} if root is None else {"root": root})
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"{module_name}:{function_name} returned {type(model).__name__}, not an nn.Module. Return the model itself."
+        )
+    return model
+
+
+def called(module_name: str, function_name: str, folder: Path | None, offered: Mapping[str, Any]) -> Any:
+    """What a function returns, which is given of the arguments on offer those that it has.
+
+    Args:
+        module_name: of the module that it is in.
+        function_name: its own.
+        folder: where the module is looked for first; then in the current folder and among the installed packages.
+        offered: arguments by name.
+    """
+    function = found(module_name, function_name, folder)
+    arguments = {name: value for name, value in offered.items() if name in parameters(function)}
+    if required := [name for name in needed(function) if name not in arguments]:
+        raise InputError(
+            f"{module_name}:{function_name} needs the arguments {', '.join(required)}. Name a function "
+            f"without arguments, for example def model(): return {function_name}({required[0]}=…)."
+        )
+    try:
+        return function(**arguments)
+    except HeatError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{module_name}:{function_name} raised {type(error).__name__}: {first_line(error)}. Try it in Python."
+        ) from error
+
+
+def found(module_name: str, function_name: str, folder: Path | None) -> Any:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -43,25 +78,7 @@ def from_function(
     function = getattr(module, function_name, None)
     if not callable(function):
         raise InputError(f"{module_name} has no function {function_name!r}. {meant(module, function_name)}")
-    arguments = {"root": root} if root is not None and "root" in parameters(function) else {}
-    if required := [name for name in needed(function) if name not in arguments]:
-        raise InputError(
-            f"{module_name}:{function_name} needs the arguments {', '.join(required)}. Name a function "
-            f"without arguments, for example def model(): return {function_name}({required[0]}=…)."
-        )
-    try:
-        model = function(**arguments)
-    except HeatError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"{module_name}:{function_name} raised {type(error).__name__}: {first_line(error)}. Try it in Python."
-        ) from error
-    if not isinstance(model, nn.Module):
-        raise InputError(
-            f"{module_name}:{function_name} returned {type(model).__name__}, not an nn.Module. Return the model itself."
-        )
-    return model
+    return function
 
 
 def meant(module: ModuleType, name: str) -> str:

@@ -55,7 +55,7 @@ def bars(results: Results) -> Raw | None:
     groups: dict[str, Sequence[str] | None] = {
         name: [s for s in sets if s in results.found]
         for name, sets in results.groups.items()
-        if len(results.groups) > 1
+        if len(results.groups) > 1 and name not in results.apart
     }
     groups = {name: sets for name, sets in groups.items() if sets} | {"average": None}
     drawn = []

@@ -21,6 +21,7 @@ from ..results import (
     champion,
     columns,
     grid,
+    group_title,
     losses,
     percent,
     title_of,
@@ -112,10 +113,11 @@ def loss_cells(loss: Loss | None) -> list[Raw]:
 
 
 def metric_table(results: Results, metric: str) -> Raw:
-    """The average first, then the groups, then the sets; ours from best to worst, the paper's rows apart."""
+    """The average first, then the groups, then the sets, then those that stand apart; ours from best to worst, the
+    paper's rows below."""
     shown, values = columns(results), grid(results, metric)
     rank = {"average": 0, "group": 1, "set": 2}
-    order = sorted(range(len(shown)), key=lambda c: rank[column_kind(shown[c])])
+    order = sorted(range(len(shown)), key=lambda c: (shown[c].apart, rank[column_kind(shown[c])]))
     known = any(row[order[0]].interval for row in values)
     heads = [heading(results, shown[c], metric, first=c == order[0]) for c in order]
     if known:
@@ -140,9 +142,10 @@ def column_kind(column: Column) -> str:
 
 def heading(results: Results, column: Column, metric: str, first: bool) -> Raw:
     kind = column_kind(column)
-    small = {"group": "average", "set": column.group if len(results.groups) > 1 else None}.get(kind)
+    group = None if column.group is None else group_title(results, column.group)
+    small = {"group": "average", "set": group if len(results.groups) > 1 else None}.get(kind)
     best = "ascending" if better(metric) < 0 else "descending"
-    text = [el("small", small) if small else None, column.group if kind == "group" else column.title]
+    text = [el("small", small) if small else None, group if kind == "group" else column.title]
     return el("th", *text, scope="col", data_first=best, aria_sort=best if first else None)
 
 
@@ -221,7 +224,7 @@ def card(picture: Picture) -> Raw:
 def details(results: Results) -> Raw:
     """All that is needed to run it again."""
     facts = {"suite": results.suite, "ID set": results.id, "backbone": results.backbone}
-    facts |= {f"OOD sets, {group}": ", ".join(names) for group, names in results.groups.items()}
+    facts |= {f"OOD sets, {group_title(results, group)}": ", ".join(names) for group, names in results.groups.items()}
     facts |= dict(flat(results.about))
     pairs = [x for key, value in facts.items() for x in (el("dt", key), el("dd", value))]
     parts: list[Any] = [el("dl", *pairs)]

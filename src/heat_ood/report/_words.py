@@ -17,6 +17,7 @@ from ..results import (
     columns,
     duel,
     interval_of,
+    judged,
     losses,
     percent,
     plain_composition,
@@ -66,7 +67,9 @@ def what_was_run(results: Results) -> str:
     if results.measured:
         kind = "rows" if any(e.x is not None for e in results.measured) else "methods"
         parts.append(count(len(results.measured), kind[:-1]))
-        parts.append(f"{count(len(results.found), 'OOD set')} ({listed(results.found)})" if results.found else "")
+        parts.append(f"{count(len(results.counted), 'OOD set')} ({listed(results.counted)})" if results.counted else "")
+        others = [name for name in results.found if name not in results.counted]
+        parts.append(f"apart from them {listed(others)}" if others else "")
         parts.append(count(len(results.seeds), "seed"))
     what = f": {', '.join(part for part in parts if part)}" if parts else ""
     return f"Experiment “{results.experiment}” on {results.id} with {results.backbone}{what}."
@@ -107,7 +110,7 @@ def lost(results: Results) -> str | None:
         return None
     lost = {metric: sum(loss.metric == metric for loss in found) for metric in SHOWN}
     counts = [f"{n} by {FULL_NAMES[metric]}" for metric, n in lost.items() if n]
-    total = count(len(columns(results)), "column")
+    total = count(len(judged(results)), "column")
     heat = champion(results)
     who = "HEAT" if heat is None or heat.name == "HEAT" else f"HEAT ({heat.name})"
     return f"{who} does not win everywhere: of {total}, it does not have the best number in {' and '.join(counts)}."

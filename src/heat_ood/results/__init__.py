@@ -9,6 +9,8 @@ from ._findings import Loss as Loss
 from ._findings import champion as champion
 from ._findings import columns as columns
 from ._findings import duel as duel
+from ._findings import group_title as group_title
+from ._findings import judged as judged
 from ._findings import losses as losses
 from ._findings import percent as percent
 from ._findings import plain_composition as plain_composition

@@ -17,7 +17,9 @@ __all__ = [
     "champion",
     "columns",
     "duel",
+    "group_title",
     "in_words",
+    "judged",
     "losses",
     "percent",
     "plain_composition",
@@ -38,22 +40,37 @@ GAP = "–"
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table: an OOD set, a group's average, or with ``sets`` None the average of all."""
+    """One column of a table: an OOD set, a group's average, or with ``sets`` None the average of all that count.
+
+    One that stands apart counts in no average, and nobody wins or loses in it.
+    """
 
     title: str
     group: str | None
     sets: tuple[str, ...] | None
+    apart: bool = False
 
 
 def columns(results: Results) -> tuple[Column, ...]:
     """The OOD sets by group, each group followed by its average where it has several sets, and the average of all."""
     found = []
     for group, names in results.groups.items():
-        found += [Column(name, group, (name,)) for name in names]
+        apart = group in results.apart
+        found += [Column(name, group, (name,), apart) for name in names]
         known = tuple(name for name in names if name in results.found)
         if len(results.groups) > 1 and len(names) > 1:
-            found.append(Column(f"{group} average", group, known))
+            found.append(Column(f"{group} average", group, known, apart))
     return (*found, Column("average", None, None))
+
+
+def judged(results: Results) -> tuple[Column, ...]:
+    """The columns in which a row can win."""
+    return tuple(column for column in columns(results) if not column.apart)
+
+
+def group_title(results: Results, group: str) -> str:
+    """A group's name, and whether it counts."""
+    return f"{group}, apart" if group in results.apart else group
 
 
 def percent(fraction: float) -> str:
@@ -145,7 +162,7 @@ def losses(results: Results) -> list[Loss]:
     """Where HEAT does not win, by name and number; none where it wins, or shares the win, everywhere."""
     heat = champion(results)
     found = []
-    for column in columns(results):
+    for column in judged(results):
         for metric in SHOWN:
             ranked = results.ranked(metric, column.sets)
             if heat is None or heat not in ranked:

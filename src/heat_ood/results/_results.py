@@ -161,6 +161,7 @@ class Results:
         about: when, by which command, versions, hardware, fingerprints, notes.
         pictures: of the qualitative experiment.
         costs: of the cost experiment.
+        apart: groups that stand in the tables and count in no average.
     """
 
     suite: str
@@ -174,9 +175,12 @@ class Results:
     about: Mapping[str, Any] = field(default_factory=dict)
     pictures: tuple[Picture, ...] = ()
     costs: tuple[Cost, ...] = ()
+    apart: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         known = set(self.sets)
+        if strange := [group for group in self.apart if group not in self.groups]:
+            raise InputError(f"{strange[0]!r:.60} stands apart and is no group. Leave it out.")
         cells = len(self.sets) * sum(len(entry.runs) for entry in self.entries)
         if max(cells, len(self.sets), len(self.entries), len(self.pictures), len(self.missing), len(self.costs)) > MOST:
             raise InputError(
@@ -231,6 +235,12 @@ class Results:
         return tuple(name for name in self.sets if name in names)
 
     @property
+    def counted(self) -> tuple[str, ...]:
+        """Of those the sets that count in averages."""
+        beside = {name for group in self.apart for name in self.groups[group]}
+        return tuple(name for name in self.found if name not in beside)
+
+    @property
     def seeds(self) -> tuple[int, ...]:
         """Of all measured entries."""
         return tuple(sorted({run.seed for entry in self.measured for run in entry.runs}))
@@ -241,11 +251,11 @@ class Results:
         Args:
             entry: the row.
             metric: as "auroc".
-            sets: which; None takes the sets that were found, and a row without sets by its average.
+            sets: which; None takes the sets that count, and a row without sets by its average.
         """
         if metric not in METRICS:
             raise InputError(f"There is no metric {metric!r}. There are {', '.join(METRICS)}.")
-        which = self.found if sets is None else sets
+        which = self.counted if sets is None else sets
         values = [over_sets(run.evaluation, metric, which, average=sets is None) for run in entry.runs]
         spread = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
         return Mean(float(np.mean(values)), spread)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..evaluation import AVERAGE, CONVENTION, HEADERS, code, escape, markdown, sheet_cell
 from ..metrics import METRICS
-from ._findings import GAP, SHOWN, Column, champion, columns, in_words, losses, percent
+from ._findings import GAP, SHOWN, Column, champion, columns, group_title, in_words, losses, percent
 from ._results import Entry, Results
 
 __all__ = ["Value", "grid", "interval_of", "notes", "title_of", "to_csv", "to_latex", "to_markdown"]
@@ -46,7 +46,9 @@ def grid(results: Results, metric: str) -> list[list[Value]]:
     table = [[value_of(results, entry, metric, column) for column in columns(results)] for entry in results.entries]
     ours = [i for i, entry in enumerate(results.entries) if entry.kind != "paper"]
     better = min if metric.startswith("fpr") else max
-    for c in range(len(columns(results))):
+    for c, column in enumerate(columns(results)):
+        if column.apart:
+            continue
         left = {float(table[i][c].text) for i in ours if table[i][c].text != GAP}
         for mark in ("best", "second"):
             if len(ours) < 2 or not left:
@@ -70,7 +72,7 @@ def interval_of(results: Results, entry: Entry, metric: str, column: Column) -> 
     found = []
     for run in entry.runs:
         rows = {row.name: row for row in run.evaluation}
-        whole = column.sets is None and set(rows) == set(results.found)
+        whole = column.sets is None and set(rows) == set(results.found)  # its average is of the sets that count
         row = run.evaluation.average if whole else rows.get(column.title)
         if row is not None and metric in row.intervals:
             found.append(row.intervals[metric])
@@ -117,6 +119,8 @@ def notes(results: Results) -> list[str]:
         lines.append(f"HEAT does not win everywhere. {in_words(lost)}.")
     elif champion(results) is not None and len(results.measured) > 1:
         lines.append("HEAT has the best number, or shares it, in every column.")
+    if results.apart:
+        lines.append(f"{'; '.join(results.apart)}: reported apart, in no average; no number is the best there.")
     if results.missing:
         gaps = [f"{m.name} (get it from {m.get}; put it in {m.put})" for m in results.missing]
         lines.append(f"Missing, so left out of the averages: {'; '.join(gaps)}.")
@@ -128,7 +132,7 @@ def notes(results: Results) -> list[str]:
 
 def to_markdown(results: Results, full: bool = True) -> str:
     """The table as the paper prints it, its notes, and with ``full`` every metric of the average with intervals."""
-    head = f"# {escape(results.title)}\n\n{escape(results.id)} against {len(results.found)} OOD sets, "
+    head = f"# {escape(results.title)}\n\n{escape(results.id)} against {len(results.counted)} OOD sets, "
     head += f"{escape(results.backbone)}, experiment {code(results.experiment)}.\n"
     parts = [head]
     if results.entries:
@@ -156,8 +160,12 @@ def body_row(results: Results, grids: Sequence[list[list[Value]]], i: int) -> li
 
 def heading(results: Results, column: Column) -> str:
     """A set under the name of its group, where there are several groups."""
-    single = len(results.groups) == 1 or column.group is None or column.title.startswith(f"{column.group} ")
-    return column.title if single else f"{column.group}: {column.title}"
+    if column.group is None or len(results.groups) == 1:
+        return column.title
+    inner = column.title.removeprefix(f"{column.group} ")
+    if inner != column.title and not column.apart:
+        return column.title
+    return f"{group_title(results, column.group)}: {inner}"
 
 
 def markdown_style(text: str, mark: str) -> str:
@@ -213,7 +221,9 @@ def to_latex(results: Results) -> str:
     shown = columns(results)
     grids = [grid(results, metric) for metric in SHOWN]
     spans = [(group, sum(column.group == group for column in shown)) for group in results.groups]
-    over = " & ".join(rf"\multicolumn{{{n}}}{{c}}{{\textit{{{tex(group)}}}}}" for group, n in spans)
+    over = " & ".join(
+        rf"\multicolumn{{{n}}}{{c}}{{\textit{{{tex(group_title(results, group))}}}}}" for group, n in spans
+    )
     lines = ["% " + " ".join(note.split()) for note in notes(results)]
     lines += [rf"\begin{{tabular}}{{l{'c' * (len(shown) - 1)}|c}}", r"\toprule"]
     lines += [rf" & {over} & \\"] if len(results.groups) > 1 else []

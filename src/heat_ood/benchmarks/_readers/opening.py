@@ -9,6 +9,7 @@ from pathlib import Path
 from ...images import ImageSet, open_images
 from .cifar import open_cifar
 from .digits import open_digits
+from .encoded import open_encoded
 from .imglist import open_imglist
 from .lsun import open_lsun
 from .spec import SetSpec
@@ -52,5 +53,6 @@ OPEN: dict[str, Callable[[SetSpec, Path, bool, int | None], ImageSet]] = {
     "lsun": open_lsun,
     "imglist": open_imglist,
     "npz": open_plain,
+    "encoded-npz": open_encoded,
     "digits": open_digits,
 }

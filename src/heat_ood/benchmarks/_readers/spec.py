@@ -10,7 +10,7 @@ from ...errors import InputError
 
 __all__ = ["READERS", "MissingData", "SetSpec", "checksum"]
 
-READERS = ("cifar10-bin", "cifar100-bin", "svhn-mat", "folder", "lsun", "imglist", "npz", "digits")
+READERS = ("cifar10-bin", "cifar100-bin", "svhn-mat", "folder", "lsun", "imglist", "npz", "encoded-npz", "digits")
 SPLIT = ("cifar10-bin", "cifar100-bin", "svhn-mat")
 SPLITS = ("train", "test")
 
@@ -44,6 +44,9 @@ class SetSpec:
         images: of an image list: the folder that its paths start from, within the data root.
         get: where to download it.
         limit: so many images, spread evenly over the set; None takes all.
+        rows: of encoded images: which, and in which order, as ``module:function``; it is given the ``file``, and
+            returns their numbers from 0.
+        folder: where the module of ``rows`` is looked for first: beside the suite's file.
 
     Example:
         >>> SetSpec("svhn", "svhn-mat", "svhn", split="test").at("data").as_posix()
@@ -57,6 +60,8 @@ class SetSpec:
     images: str | None = None
     get: str = ""
     limit: int | None = None
+    rows: str | None = None
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         if self.reader not in READERS:
@@ -66,6 +71,11 @@ class SetSpec:
             raise InputError(f"{self.name} is read by {self.reader}, which takes {wanted}, not {self.split!r}.")
         if self.images is not None and self.reader != "imglist":
             raise InputError(f"{self.name} is read by {self.reader}; images is of imglist alone. Leave it out.")
+        if self.rows is not None and (self.reader != "encoded-npz" or not all(self.rows.partition(":"))):
+            raise InputError(
+                f"{self.name} is read by {self.reader}, with rows = {self.rows!r}. Leave it out, or with encoded-npz "
+                "name a function as module:function."
+            )
         if self.limit is not None and self.limit < 1:
             raise InputError(f"The limit of {self.name} is {self.limit}. Leave it out, or take at least 1 image.")
 

@@ -60,7 +60,9 @@ def benchmark(
     limit: Annotated[
         int | None, typer.Option(min=10, help="At most so many images of each set.", rich_help_panel=DATA)
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images in one pass.", rich_help_panel=DATA)] = 64,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Images in one pass. Default: as the suite says.", rich_help_panel=DATA)
+    ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode images.", rich_help_panel=DATA)] = 0,
     device: Annotated[str | None, typer.Option(help="Where the backbone runs.", rich_help_panel=DATA)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -154,14 +156,20 @@ def listing(json: bool) -> None:
     from ...benchmarks import suites
 
     found: dict[str, Any] = {
-        name: {"title": s.title, "id": s.id.title, "backbone": s.backbone.title, "groups": dict(s.groups)}
+        name: {
+            "title": s.title,
+            "id": s.id.title,
+            "backbone": s.backbone.title,
+            "groups": dict(s.groups),
+            "apart": list(s.apart),
+        }
         for name, s in suites().items()
     }
     if json:
         emit(found)
         return
-    rows = [
-        [name, s["id"], s["backbone"], " · ".join(f"{g}: {', '.join(sets)}" for g, sets in s["groups"].items())]
-        for name, s in found.items()
-    ]
+    rows = []
+    for name, s in found.items():
+        sets = [f"{g}{', apart' if g in s['apart'] else ''}: {', '.join(names)}" for g, names in s["groups"].items()]
+        rows.append([name, s["id"], s["backbone"], " · ".join(sets)])
     show(table(["suite", "ID", "backbone", "OOD"], rows))
