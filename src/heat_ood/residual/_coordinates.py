@@ -51,11 +51,15 @@ class Coordinates:
             return network
         first = network.layers[0]
         assert isinstance(first, nn.Linear)
-        weight, bias = first.weight.detach().double(), first.bias.detach().double()
-        first.in_features = self.mixture.white.shape[1]
-        first.weight = nn.Parameter((weight @ self.mixture.white.double()).to(first.weight.dtype))
-        first.bias = nn.Parameter((bias - weight @ self.mixture.shift.double()).to(first.bias.dtype))
+        self.absorb_into(first)
         return network
+
+    def absorb_into(self, layer: nn.Linear) -> None:
+        """Make the whitening part of a layer that reads the coordinates: it reads the space from then on."""
+        weight, bias = layer.weight.detach().double(), layer.bias.detach().double()
+        layer.in_features = self.mixture.white.shape[1]
+        layer.weight = nn.Parameter((weight @ self.mixture.white.double()).to(layer.weight.dtype))
+        layer.bias = nn.Parameter((bias - weight @ self.mixture.shift.double()).to(layer.bias.dtype))
 
     def gradient_of(self, prior: Prior) -> Callable[[Tensor], Tensor]:
         r""":math:`∇_x E_q`, ready for many calls; in closed form where the prior is the mixture itself."""
