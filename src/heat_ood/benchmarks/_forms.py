@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..energies import create
 from ..features import Features
 from ..heat import HEAT, PAPER_PRIORS, paper_settings
@@ -45,11 +47,13 @@ class Form:
         kind: of its rows.
         settings: of HEAT, but for the seed.
         contrast: whether it is fitted with contrast, where there is some.
+        parts: whether each energy, standardised as it is composed, is kept under its prior's name beside the score.
     """
 
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     contrast: bool = False
+    parts: bool = False
 
     def job(self, title: str, data: Data) -> Job:
         """A job with one row."""
@@ -63,17 +67,28 @@ class Form:
         def run(data: Data, seed: int, folder: Path) -> Scored:
             detector = HEAT(**self.settings, seed=seed)
             fit = fit_of(detector, data, folder, contrast=self.contrast)
+            if self.parts:
+                names = (title, *self.settings["priors"])
+                return fitted_scores(fit, data, lambda e, f: composed(e, f, title), names)
             return fitted_scores(fit, data, lambda e, f: {title: e.score(f)}, (title,))
 
         return run
+
+
+def composed(detector: HEAT, features: Features, title: str) -> dict[str, Tensor]:
+    """The score, and each prior's energy, corrected where the detector does, standardised as in its composition."""
+    found, parts = detector.energies(features), detector.composition
+    which = "prior" if detector.residual is None else "hybrid"
+    single = {n: (found[f"{which}/{n}"] - parts.centres[i]) / parts.spreads[i] for i, n in enumerate(parts.members)}
+    return {title: found["score"], **single}
 
 
 def forms(data: Data) -> dict[str, Form]:
     """All forms that the data allows, by the name of the row."""
     three = paper_priors(data)
     of_the_paper = {
-        THREE: Form("composition", {"priors": three, "residual": None}),
-        CORRECTED: Form("heat", {"priors": three, "residual": Residual()}),
+        THREE: Form("composition", {"priors": three, "residual": None}, parts=True),
+        CORRECTED: Form("heat", {"priors": three, "residual": Residual()}, parts=True),
         PAPER: Form("heat", paper_settings(data.preset)),
     }
     return {

@@ -47,13 +47,14 @@ def run_jobs(
     found: dict[tuple[str, int], Scored] = {}
     for done, (job, seed) in enumerate(tasks):
         file = folder / identity / f"{slug(job)}-{seed}.npz"
-        scored, seconds = read(file), None
+        scored, seconds = kept(job, file), None
         if scored is None:
             checkpoint = file.with_suffix(".checkpoint")
-            scored = job.run(data, seed, checkpoint)
-            seconds = scored.fit_seconds + scored.score_seconds * sum(map(len, data.scored.values()))
-            write(file, scored)
+            whole = job.run(data, seed, checkpoint)
+            seconds = whole.fit_seconds + whole.score_seconds * sum(map(len, data.scored.values()))
+            write(file, whole)
             shutil.rmtree(checkpoint, ignore_errors=True)
+            scored = job.rows(whole)
         found[job.name, seed] = scored
         if report is not None:
             report(done + 1, len(tasks), f"{job.name}, seed {seed}", seconds)
@@ -103,9 +104,10 @@ def look_at(features: Features) -> str:
 
 
 def slug(job: Job) -> str:
-    """A file name that tells jobs apart, by name and settings."""
-    text = json.dumps([job.name, {key: whole(value) for key, value in job.settings.items()}], sort_keys=True)
-    return f"{re.sub(r'[^a-zA-Z0-9]+', '-', job.name).strip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    """A file name that tells fits apart, by name and settings."""
+    name = job.name if job.fit is None else job.fit
+    text = json.dumps([name, {key: whole(value) for key, value in job.settings.items()}], sort_keys=True)
+    return f"{re.sub(r'[^a-zA-Z0-9]+', '-', name).strip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def whole(value: Any) -> Any:
@@ -115,6 +117,15 @@ def whole(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): whole(item) for key, item in value.items()}
     return repr(value)
+
+
+def kept(job: Job, file: Path) -> Scored | None:
+    """The rows of a job from what its fit found before; None where that is not there, or lacks what they need."""
+    scored = read(file)
+    try:
+        return None if scored is None else job.rows(scored)
+    except KeyError:
+        return None
 
 
 def write(file: Path, scored: Scored) -> None:
