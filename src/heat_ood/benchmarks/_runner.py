@@ -23,7 +23,7 @@ from ..residual import Residual
 from ..results import Curve, Entry, Run
 from ._jobs import Data, Job, Scored
 
-__all__ = ["RATES", "digest_of", "entries", "look_at", "run_jobs"]
+__all__ = ["RATES", "digest_of", "entries", "look_at", "run_jobs", "slug"]
 
 RATES = (0.01, 0.05, 0.1)
 """The false-alarm rates that are asked for after calibration, to see what comes of them."""
@@ -61,28 +61,30 @@ def run_jobs(
     return found
 
 
-def entries(jobs: Sequence[Job], found: Mapping[tuple[str, int], Scored]) -> list[Entry]:
-    """The rows of all jobs, in order."""
-    return [e for job in jobs for e in entries_of(job, {s: x for (name, s), x in found.items() if name == job.name})]
+def entries(jobs: Sequence[Job], found: Mapping[tuple[str, int], Scored], curves: bool = True) -> list[Entry]:
+    """The rows of all jobs, in order; curves are four fifths of what a row takes in a file."""
+    by_job = {job.name: {s: scored for (name, s), scored in found.items() if name == job.name} for job in jobs}
+    return [entry for job in jobs for entry in entries_of(job, by_job[job.name], curves)]
 
 
-def entries_of(job: Job, found: Mapping[int, Scored]) -> list[Entry]:
+def entries_of(job: Job, found: Mapping[int, Scored], curves: bool) -> list[Entry]:
     """A row for each line of a job that was found."""
     rows = []
     for line in job.lines:
-        runs = tuple(run_of(seed, scored, line.name) for seed, scored in found.items() if line.name in scored.scores)
+        known = {seed: scored for seed, scored in found.items() if line.name in scored.scores}
+        runs = tuple(run_of(seed, scored, line.name, curves) for seed, scored in known.items())
         if runs:
             settings = {key: shown(value) for key, value in job.settings.items()}
             rows.append(Entry(line.name, line.kind, runs, settings, line.series, line.x))
     return rows
 
 
-def run_of(seed: int, scored: Scored, name: str) -> Run:
+def run_of(seed: int, scored: Scored, name: str, with_curves: bool) -> Run:
     scores = dict(scored.scores[name])
     held, test = scores.pop("calibration"), scores.pop("test")
     p_values = Calibration(torch.from_numpy(held)).p_value(torch.from_numpy(test), None)
     alarms = {f"{rate:g}": float((p_values <= rate).double().mean()) for rate in RATES if rate * (len(held) + 1) >= 1}
-    curves = {key: Curve.of(test, values) for key, values in scores.items()}
+    curves = {key: Curve.of(test, values) for key, values in scores.items()} if with_curves else {}
     evaluation = evaluate_scores(test, scores)
     return Run(seed, evaluation, scored.fit_seconds, scored.score_seconds, alarms, curves)
 

@@ -1,22 +1,19 @@
-"""Two small networks of other kinds for CIFAR-10, trained by ``experiments/networks.py``: a ViT, a contrastive one."""
+"""A small vision transformer for CIFAR-10, as ``experiments/networks.py`` trains it."""
 
 from __future__ import annotations
 
 import importlib
 from functools import cache
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from shared_networks import load, networks
-
 WIDTH, DEPTH, HEADS = 128, 6, 4
 
 
-def vit() -> nn.Module:
+def cifar10() -> nn.Module:
     """timm's vision transformer on 4 × 4 tokens of 8 × 8 pixels, pooled by the average; 0.9 million parameters."""
     model: nn.Module = vision_transformer()(
         img_size=32,
@@ -64,12 +61,3 @@ class Stem(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         maps: Tensor = self.convolutions(x)
         return maps.flatten(2).transpose(1, 2)
-
-
-def contrastive(root: Path) -> nn.Module:
-    """The shared network up to its third stage, a new fourth one, and no head: pooled features are what it gives."""
-    model: Any = load("cifar10", root)
-    model.stage4 = networks(root / "nets.py").conv(256, 512)
-    model.fc = nn.Identity()
-    assert isinstance(model, nn.Module)
-    return model.to(memory_format=torch.channels_last)
