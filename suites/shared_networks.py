@@ -25,6 +25,19 @@ def cifar100(root: Path) -> nn.Module:
     return load("cifar100", root)
 
 
+def contrastive(root: Path) -> nn.Module:
+    """The network of CIFAR-10 with a projection in place of its head; ``experiments/networks.py`` trains that."""
+    model: Any = load("cifar10", root)
+    model.fc = projection()
+    assert isinstance(model, nn.Module)
+    return model
+
+
+def projection(width: int = 512, projected: int = 128) -> nn.Sequential:
+    """Of pooled features, for a supervised-contrastive loss."""
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, projected))
+
+
 def load(name: str, root: Path) -> nn.Module:
     for file in (root / "nets.py", root / f"{name}.safetensors"):
         if not file.is_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from heat_ood import HEAT, Features, InputError, create
+from heat_ood import HEAT, Features, InputError, Residual, create
 from heat_ood.benchmarks import _experiments as experiments
-from heat_ood.benchmarks._experiments import BETAS, EXPERIMENTS, LAMBDAS, SUBSETS, jobs_of, usable_methods
-from heat_ood.benchmarks._forms import CORRECTED, FULL, PLAIN, forms, usual_forms
-from heat_ood.benchmarks._jobs import Data, Job, split
+from heat_ood.benchmarks._experiments import BETAS, EXPERIMENTS, LAMBDAS, SUBSETS, jobs_of, signed, usable_methods
+from heat_ood.benchmarks._forms import CORRECTED, FULL, PLAIN, THREE, forms, usual_forms
+from heat_ood.benchmarks._jobs import Data, Job, Scored, split
+from heat_ood.benchmarks._runner import entries, run_jobs, slug
 from heat_ood.heat._choice import PAPER_PRIORS
 from method_data import BEYOND, CASES, samples
 from quick import FAST
@@ -32,7 +34,8 @@ def data() -> Data:
 
 
 def run(job: Job, data: Data, tmp_path: Path, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
-    return {name: dict(found) for name, found in job.run(data, seed, tmp_path / "checkpoint").scores.items()}
+    scored = job.rows(job.run(data, seed, tmp_path / "checkpoint"))
+    return {name: dict(found) for name, found in scored.scores.items()}
 
 
 def test_names_are_unlike_and_lines_too(data: Data) -> None:
@@ -125,16 +128,47 @@ def test_beta_is_one_fit_composed_in_many_ways(data: Data, tmp_path: Path) -> No
     assert {-math.inf, -1.0, 0.0, math.inf} <= set(BETAS)
     for b in (-math.inf, -1.0, 0.0, math.inf):
         expected = HEAT(PAPER_PRIORS, residual=FAST, beta=b).fit(data.train).score(data.test)
-        np.testing.assert_allclose(found[f"β = {b:g}"]["test"], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[f"β = {signed(b)}"]["test"], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_lambda_runs_from_a_tenth_to_a_hundred_and_without_a_residual(data: Data, tmp_path: Path) -> None:
     jobs = own_jobs("lambda", data)
     assert [job.lines[0].x for job in jobs] == list(LAMBDAS)
     assert (LAMBDAS[0], LAMBDAS[-2], LAMBDAS[-1]) == (0.1, 100.0, math.inf)
+    assert {2.0, 10.0, 50.0} < set(LAMBDAS), "where the paper says that a residual helps, and its own"
     plain = run(jobs[-1], data, tmp_path)["no residual"]
     expected = HEAT(("gmm",), residual=None).fit(data.train).score(data.test)
     np.testing.assert_allclose(plain["test"], expected, rtol=1e-5)
+
+
+def test_a_fit_that_several_experiments_need_is_run_once(data: Data, tmp_path: Path) -> None:
+    calls = Counter[tuple[str, int]]()
+
+    def counted(job: Job) -> Job:
+        def run(given: Data, seed: int, folder: Path) -> Scored:
+            calls[job.fit or job.name, seed] += 1
+            return job.run(given, seed, folder)
+
+        return replace(job, run=run)
+
+    found, trained = {}, set()
+    for name in ("main", "correction", "residual", "composition", "lambda", "beta", "low-data"):
+        chosen = ("gmm", "ebm", CORRECTED, THREE) if name == "main" else ("gmm",)
+        slow, jobs = [], []
+        for job in own_jobs(name, data, chosen):
+            (slow if "ebm" in (job.fit or job.name) else jobs).append(counted(job))
+        trained |= {slug(job) for job in slow if job.lines[0].x in (None, 1.0)}
+        kept = [job for job in jobs if job.lines[0].x in (None, 1.0, Residual().lam, 0.0) or name == "beta"]
+        found[name] = {e.name: e.runs[0].evaluation for e in entries(kept, run_jobs(data, kept, (0,), tmp_path))}
+    assert set(calls.values()) == {1}
+    assert {name for name, _ in calls} == {"gmm", CORRECTED, THREE, "gmm and its correction"}
+    assert len(trained) == 1, "the energy-based model of main, residual and low-data, which is kept under one name"
+
+    assert found["residual"]["gmm, corrected"] == found["correction"]["gmm, corrected"] == found["lambda"]["λ = 2"]
+    assert found["main"][CORRECTED] == found["low-data"][f"{CORRECTED}, 100 %"]
+    three = found["composition"]["gmm + gmm-std + energy, corrected"].average.auroc
+    assert three == pytest.approx(found["main"][CORRECTED].average.auroc, abs=1e-6)
+    assert three == pytest.approx(found["beta"]["β = 0"].average.auroc, abs=1e-6)
 
 
 def test_low_data_takes_a_share_of_each_class(data: Data, tmp_path: Path) -> None:

@@ -139,3 +139,20 @@ def test_it_reports_what_it_does_and_what_was_there(data: Data, tmp_path: Path) 
     assert [what[:3] for what in said[:3]] == [(i + 1, 3, f"{m}, seed 4") for i, m in enumerate(METHODS)]
     assert all(what[3] is not None for what in said[:3])
     assert all(what[3] is None for what in said[3:])
+
+
+def test_a_result_that_lacks_what_a_row_needs_is_made_again(data: Data, tmp_path: Path) -> None:
+    """As one of an earlier version, which kept less of the same fit."""
+    job, calls = job_of("msp", data), Counter[tuple[str, int]]()
+    run_jobs(data, [job], (0,), tmp_path)
+
+    def run(given: Data, seed: int, folder: Path) -> Scored:
+        scored = job.run(given, seed, folder)
+        return replace(scored, scores={**scored.scores, "part": scored.scores["msp"]})
+
+    more = replace(job, run=run, terms={"msp": lambda found: found["part"] + 1})
+    first = run_jobs(data, [job], (0,), tmp_path)["msp", 0].scores["msp"]["near"]
+    for _ in range(2):
+        again = run_jobs(data, counted([more], calls), (0,), tmp_path)["msp", 0].scores["msp"]["near"]
+        np.testing.assert_array_equal(again, first + 1)
+    assert calls.total() == 1

@@ -120,9 +120,18 @@ def test_every_line_has_a_dash_and_a_marker_of_its_own(style):
 CHARTS = {
     "roc": lambda: roc([CURVE], "svhn"),
     "lines": lambda: lines(
-        [Line("HEAT", [(1.0, 0.3), (10.0, 0.4), (math.inf, 0.5)], 0, "", [0.01, math.nan, 0.02], [(1.0, 0.3)])],
+        [
+            Line(
+                "HEAT",
+                [(1.0, 0.3), (10.0, 0.4), (math.inf, 0.5)],
+                0,
+                "",
+                [0.01, math.nan, 0.02],
+                [(1.0, 0.3), (math.inf, 0.5)],
+            )
+        ],
         log_axis("λ", [1.0, 10.0, math.inf]),
-        "percent",
+        linear_axis("percent", 0.2, 0.6, percent=True),
         "By λ",
     ),
     "reliability": lambda: reliability([Line("HEAT", [(0.05, 0.06)], marks=[(0.05, 0.06)])], 0.1, 100),
@@ -165,6 +174,25 @@ def test_a_change_for_the_worse_is_said_in_words():
     assert [t for t in texts(CHARTS["changes"]()) if "→" in t] == ["50.0 → 40.0 ▼", "40.0 → 50.0 ▲ worse"]
     same = changes([("gmm", 0.5001, 0.5002)], "x", -1)
     assert "50.0 → 50.0" in texts(same)
+
+
+def test_a_small_change_looks_small():
+    svg = changes([("gmm", 0.5001, 0.5002)], "x", -1)
+    (before,), (after,) = drawn(svg, "circle", "before"), drawn(svg, "circle", "after")
+    assert abs(float(after.get("cx")) - float(before.get("cx"))) < 0.01 * WIDTH
+
+
+def test_the_label_of_an_axis_is_clear_of_its_numbers():
+    svg = lines(
+        [Line("a", [(1.0, 0.9865), (2.0, 0.9885)])],
+        log_axis("λ", [1.0, 2.0]),
+        linear_axis("percent", 0.9865, 0.9885, percent=True),
+        "x",
+    )
+    numbers = [e for e in ElementTree.fromstring(svg).iter("text") if e.text and e.get("text-anchor") == "end"]
+    ends = [float(e.get("x")) - 6.5 * len(e.text) for e in numbers]
+    assert max(len(e.text) for e in numbers) == 5
+    assert min(ends) > 11, "where the label stands"
 
 
 def test_histograms_are_to_scale():

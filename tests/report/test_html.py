@@ -215,9 +215,8 @@ def test_corrections_are_counted():
 
 
 def test_the_other_experiments_have_words_of_their_own():
-    assert "With HEAT, a sample takes 25 ms, of which 80 % are the backbone's; an ensemble takes 4 times" in " ".join(
-        summary(cost())
-    )
+    words = " ".join(summary(cost()))
+    assert "a sample takes 25 ms, of which 80 % are the backbone's and 5 ms its own; an ensemble takes 4 times" in words
     assert "Six pictures on which the methods disagree: HEAT catches 6 and misses 0" in " ".join(summary(gallery()))
     assert [text.split(".")[0] for text in summary(lines("low-data"))[1:]] == ["gmm", "ebm", "HEAT"]
     both = [
@@ -273,12 +272,49 @@ def test_lines_come_before_their_points(experiment):
     assert "ROC curves" not in page.words
 
 
+def of_the_paper(x: float, average: tuple[float, float], name: str = "λ = 10") -> Entry:
+    return Entry(name, "paper", (Run(-1, evaluation({}, average)),), series="HEAT-GMM", x=x)
+
+
 def test_the_paper_s_points_are_hollow():
     results = lines("lambda")
-    theirs = Entry("λ = 10", "paper", (Run(-1, evaluation({}, (31.5, 93.8))),), series="HEAT-GMM", x=10.0)
-    html = report(replace(results, entries=(*results.entries, theirs)))
+    html = report(replace(results, entries=(*results.entries, of_the_paper(10.0, (41.0, 87.0)))))
     assert "hollow" in html.replace(asset("report.css"), "")
     assert "HEAT-GMM (paper)" in html
+
+
+def test_points_of_the_paper_that_would_flatten_ours_are_said_instead():
+    results = lines("lambda")
+    theirs = [of_the_paper(10.0, (1.5, 99.8)), of_the_paper(math.inf, (5.1, 99.3), "no residual")]
+    html = report(replace(results, entries=(*results.entries, *theirs)))
+    assert "hollow" not in html.replace(asset("report.css"), "")
+    page = Page(html)
+    assert "fpr_at_95_id of HEAT-GMM (paper) 1.5; fpr_at_95_id of no residual (paper) 5.1" in page.text
+    assert "AUROC of HEAT-GMM (paper) 99.8" in page.text
+
+    def heights(r: Results) -> list[str]:
+        return [a["points"] for t, a in Page(report(r)).tags if t == "polyline" and "line" in a.get("class", "")]
+
+    assert heights(results) == heights(replace(results, entries=(*results.entries, *theirs)))
+
+
+def test_the_prior_without_a_residual_is_a_level_and_no_point():
+    labels = [a.get("aria-label", "") for t, a in Page(report(lines("lambda"))).tags if t == "svg"]
+    (chart,) = [label for label in labels if label.startswith("Average FPR95")]
+    assert re.search(r"HEAT-GMM at inf: [0-9.]+ throughout$", chart)
+    assert "∞" not in chart
+
+
+def test_it_is_said_with_which_lambda_a_residual_is_better_than_none():
+    results = lines("lambda")
+    words = " ".join(summary(results))
+    none = next(e for e in results.entries if e.x == math.inf)
+    for metric, name in (("fpr_at_95_id", "FPR95 (fpr_at_95_id)"), ("auroc", "AUROC")):
+        sign = -1 if metric.startswith("fpr") else 1
+        held = sign * results.mean(none, metric).mean
+        helped = [e.name for e in results.entries if sign * results.mean(e, metric).mean > held]
+        every = len(helped) == len(results.entries) - 1
+        assert f"by {name} {'everywhere' if every else 'at ' + ', '.join(helped[:-1]) + ' and ' + helped[-1]}" in words
 
 
 def test_the_rows_of_charts_hold_heat_the_plain_composition_and_the_plainest():
@@ -289,13 +325,29 @@ def test_the_rows_of_charts_hold_heat_the_plain_composition_and_the_plainest():
     assert [e.name for e in highlights(many)][-1] == "msp"
 
 
-def test_pictures_are_embedded_with_words():
-    page = Page(report(gallery()))
-    images = [a for t, a in page.tags if t == "img"]
-    assert len(images) == 6
-    assert all(a["src"].startswith("data:image/png;base64,") and a["alt"] for a in images)
-    assert "✓ caught by HEAT" in page.text
-    assert "✗ missed by energy, gmm" in page.text
+def test_pictures_are_a_grid_of_green_and_red_frames():
+    results = gallery()
+    page = Page(report(results))
+    images = [a for t, a in page.tags if t == "image"]
+    assert [a["href"] for a in images] == [picture.image for picture in results.pictures], "each once"
+    shown = [a["href"] for t, a in page.tags if t == "use"]
+    assert shown == [f"#{a['id']}" for a in images for _ in range(3)], "a row a method"
+    frames = [a["class"] for t, a in page.tags if t == "td" and a.get("class") in ("hit", "miss")]
+    for i, picture in enumerate(results.pictures):
+        names = sorted({*picture.caught_by, *picture.missed_by}, key=lambda n: n == "HEAT")
+        found = dict(zip(names, frames[3 * i : 3 * i + 3], strict=True))
+        assert {n for n, frame in found.items() if frame == "hit"} == set(picture.caught_by)
+    assert "an image of svhn, missed by energy" in [a.get("aria-label") for t, a in page.tags if t == "svg"]
+
+
+def test_costs_of_the_paper_have_a_scale_of_their_own():
+    theirs = (Cost("HEAT (paper)", 519.4, 1.0), Cost("deep-ensemble (paper)", 2501.0, 4.8))
+    page = Page(report(replace(cost(), costs=(*cost().costs, *theirs))))
+    labels = [a.get("aria-label", "") for t, a in page.tags if t == "svg"]
+    ours, paper = [label for label in labels if label.startswith("Cost")]
+    assert "HEAT 25 ms · 100 %" in ours
+    assert paper.endswith("HEAT 519 ms · 100 %; deep-ensemble 2,501 ms · 480 %")
+    assert "of which 80 % are the backbone's and 5 ms its own" in page.text
 
 
 def test_several_runs_side_by_side():

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from .. import __version__
+from ..energies import create_prior
 from ..errors import InputError
 from ..residual import Residual
 from ..results import Results
@@ -118,10 +119,11 @@ def run_benchmark(
     if experiment == "qualitative":
         return qualitative(suite, results, ready.data, seeds[0], folder, report)
     jobs = experiment_jobs(suite, experiment, ready.data, methods)
-    found = entries(jobs, run_jobs(ready.data, jobs, seeds, folder, report), suite.counted)
+    found = run_jobs(ready.data, jobs, seeds, folder, report)
+    rows = entries(jobs, found, suite.counted, curves=experiment == "main")
     like = suite.paper or suite.name
     paper = paper_entries(like if variant is None else f"{like}-{variant}", experiment, results.sets)
-    return replace(results, entries=(*found, *paper))
+    return replace(results, entries=(*rows, *paper))
 
 
 def backbone_of(suite: Suite, variant: str | None) -> Any:
@@ -136,14 +138,24 @@ def backbone_of(suite: Suite, variant: str | None) -> Any:
 
 def experiment_jobs(suite: Suite, experiment: str, data: Data, methods: Sequence[str] | None) -> list[Job]:
     """The jobs of an experiment, without the methods that the suite leaves out, and with its other forms of HEAT."""
-    if experiment not in ("main", "correction") or methods is not None:
+    if experiment not in ("main", "correction"):
         return jobs_of(experiment, data, methods)
-    chosen = [name for name in usable_methods(data) if name not in suite.left_out]
-    jobs = jobs_of(experiment, data, chosen)
-    if experiment == "main":
-        others = [v for v in suite.variants if v.priors is not None and v.backbone is None]
-        jobs += [Form("heat", {"priors": v.priors, "residual": Residual()}).job(v.title, data) for v in others]
-    return jobs
+    others = variant_forms(suite, data) if experiment == "main" else {}
+    chosen = [name for name in usable_methods(data) if name not in suite.left_out] if methods is None else methods
+    jobs = jobs_of(experiment, data, [name for name in chosen if name not in others])
+    return jobs + [form.job(name, data) for name, form in others.items() if methods is None or name in methods]
+
+
+def variant_forms(suite: Suite, data: Data) -> dict[str, Form]:
+    """Of each variant with priors of its own that the features have what they read: without residuals, and with."""
+    found = {}
+    for v in suite.variants:
+        if v.priors is None or v.backbone is not None:
+            continue
+        if all(set(create_prior(name).reads) <= data.train.available for name in v.priors):
+            found[f"{v.title}, plain"] = Form("composition", {"priors": v.priors, "residual": None})
+            found[f"{v.title}, corrected"] = Form("heat", {"priors": v.priors, "residual": Residual()})
+    return found
 
 
 def qualitative(suite: Suite, results: Results, data: Data, seed: int, folder: Path, report: Report | None) -> Results:
@@ -154,7 +166,7 @@ def qualitative(suite: Suite, results: Results, data: Data, seed: int, folder: P
     jobs = [job_of(name, data) for name in (*rivals, PLAIN, FULL)]
     found = run_jobs(data, jobs, (seed,), folder, report)
     scores = {name: found[name, seed].scores[name] for name in (*rivals, FULL)}
-    rows = tuple(entries(jobs, found, suite.counted))
+    rows = tuple(entries(jobs, found, suite.counted, curves=False))
     return replace(results, entries=rows, pictures=pictures_of(data, scores, seed, rivals))
 
 

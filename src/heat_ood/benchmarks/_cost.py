@@ -14,7 +14,7 @@ from ..features import Features, unpack
 from ..heat import HEAT, default_choice, default_residual
 from ..residual import Hybrid, Residual
 from ..results import Cost
-from ._forms import paper_priors
+from ._forms import CORRECTED, FULL, PLAIN, paper_priors
 from ._jobs import Data, silence
 
 __all__ = ["costs_of"]
@@ -28,8 +28,8 @@ QUICK = 1
 
 
 def costs_of(data: Data) -> tuple[Cost, ...]:
-    """Milliseconds a sample of the backbone with its layers pooled, each energy of the paper's HEAT and of HEAT, HEAT
-    with its backbone, and an ensemble of five.
+    """Milliseconds a sample of the backbone with its layers pooled, each energy of the paper's HEAT and of HEAT, an
+    ensemble of five, and with the backbone the paper's priors, corrected, the plain composition and HEAT.
     """
     if data.extractor is None or "test" not in data.images:
         raise InputError("The cost of a backbone is measured on images, and there are stored features alone.")
@@ -41,9 +41,14 @@ def costs_of(data: Data) -> tuple[Cost, ...]:
     train = data.train[:SAMPLES]
     test = data.test[: min(SAMPLES, len(data.test))]
     contrast = None if data.contrast is None else data.contrast[:SAMPLES]
+    three = paper_priors(data)
     with silence():
         detector = quick_heat(train, contrast is not None).fit(train, contrast, progress=False)
-    members = {name: create(name).fit(train) for name in paper_priors(data)}
+        whole = {PLAIN: HEAT(residual=None).fit(train), FULL: detector}
+        if three:
+            paper = HEAT(three, residual=Residual(epochs=QUICK))
+            whole = {CORRECTED: paper.fit(train, progress=False), **whole}
+    members = {name: create(name).fit(train) for name in three}
     for name, part in detector.composition.members.items():
         members[name] = part.prior if isinstance(part, Hybrid) else part
     found = {"backbone": backbone}
@@ -51,9 +56,10 @@ def costs_of(data: Data) -> tuple[Cost, ...]:
         found[name] = best(lambda prior=prior: prior.score(test)) / len(test)  # type: ignore[misc]
     ebm = create("ebm", residual=Residual(epochs=QUICK)).fit(train)
     found["ebm"] = best(lambda: ebm.score(test)) / len(test)
-    found["HEAT"] = backbone + best(lambda: detector.score(test)) / len(test)
+    for name, complete in whole.items():
+        found[name] = backbone + best(lambda complete=complete: complete.score(test)) / len(test)  # type: ignore[misc]
     found[f"ensemble of {MEMBERS}"] = MEMBERS * backbone
-    return tuple(Cost(name, 1000 * seconds, seconds / found["HEAT"]) for name, seconds in found.items())
+    return tuple(Cost(name, 1000 * seconds, seconds / found[FULL]) for name, seconds in found.items())
 
 
 def quick_heat(train: Features, contrast: bool) -> HEAT:

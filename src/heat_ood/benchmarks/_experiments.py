@@ -6,7 +6,9 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,16 @@ from ..errors import InputError
 from ..features import Features
 from ..heat import HEAT, PAPER_PRIORS
 from ..residual import Residual
-from ._forms import ALIASES, CORRECTED, FULL, PLAIN, Form, fit_of, forms, paper_priors, settings_of, usual_forms
-from ._jobs import Data, Job, Line, Scored, fitted_scores, split
+from ._forms import ALIASES, CORRECTED, FULL, PLAIN, THREE, Form, fit_of, forms, paper_priors, settings_of, usual_forms
+from ._jobs import Data, Job, Line, Scored, Scores, fitted_scores, split
 
 __all__ = ["BETAS", "EXPERIMENTS", "LAMBDAS", "SUBSETS", "job_of", "jobs_of", "usable_methods"]
 
-LAMBDAS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, math.inf)
+LAMBDAS = (0.1, 0.5, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, math.inf)
+"""The paper says that a residual helps from 2 to 50; 2 is also the default, whose fit `correction` has. None at ∞."""
 BETAS = (-math.inf, -10.0, -5.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
 SUBSETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+ALONE = "no residual"
 SEEDED = ("ebm", "residual-flow")
 """Methods whose training draws at random."""
 
@@ -75,14 +79,14 @@ def job_of(name: str, data: Data) -> Job:
     return Job(name, (Line(name, kind),), alone(name), method.settings)
 
 
-def alone(name: str, title: str | None = None) -> Callable[[Data, int, Path], Scored]:
+def alone(name: str) -> Callable[[Data, int, Path], Scored]:
     """A method by itself, fitted to 90 % of the training samples."""
-    row = title or name
 
     def run(data: Data, seed: int, _: Path) -> Scored:
         settings = {"seed": seed} if name in SEEDED else {}
         method = create(name, **settings)
-        return fitted_scores(lambda: method.fit(split(data.train, seed)), data, lambda e, f: {row: e.score(f)}, (row,))
+        rows = (name,)
+        return fitted_scores(lambda: method.fit(split(data.train, seed)), data, lambda e, f: {name: e.score(f)}, rows)
 
     return run
 
@@ -109,35 +113,34 @@ def on_images(name: str) -> Callable[[Data, int, Path], Scored]:
 def correction(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
     """Each prior that a residual can correct, and its corrected form."""
     names = [name for name in usable_methods(data, chosen) if name not in forms(data) and name != "ebm"]
-    names = [name for name in names if isinstance(create_prior(name), Prior)]
-    return [
-        Job(
-            f"{name} and its correction",
-            (Line(name, "prior"), Line(f"{name}, corrected", "corrected")),
-            corrected(name),
-            settings_of(data, {"priors": (name,), "residual": Residual()}),
-        )
-        for name in names
-    ]
+    return [corrected(name, data) for name in names if isinstance(create_prior(name), Prior)]
 
 
-def corrected(name: str) -> Callable[[Data, int, Path], Scored]:
+def corrected(name: str, data: Data, settings: Residual | None = None) -> Job:
+    """A prior and its corrected form, by one residual."""
+    made, rows = settings or Residual(), (name, f"{name}, corrected")
+
     def run(data: Data, seed: int, folder: Path) -> Scored:
-        detector = HEAT((name,), residual=Residual(), seed=seed)
+        detector = HEAT((name,), residual=made, seed=seed)
 
         def terms(_: Any, features: Features) -> Mapping[str, Tensor]:
             found = detector.energies(features)
-            return {name: found[f"prior/{name}"], f"{name}, corrected": found[f"hybrid/{name}"]}
+            return {rows[0]: found[f"prior/{name}"], rows[1]: found[f"hybrid/{name}"]}
 
-        return fitted_scores(fit_of(detector, data, folder), data, terms, (name, f"{name}, corrected"))
+        return fitted_scores(fit_of(detector, data, folder), data, terms, rows)
 
-    return run
+    lines = (Line(rows[0], "prior"), Line(rows[1], "corrected"))
+    return Job(f"{name} and its correction", lines, run, settings_of(data, {"priors": (name,), "residual": made}))
 
 
 def residual(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
     """The Gaussian mixture, the energy-based model without a prior, and the one corrected by the other."""
-    (job,) = correction(data, ("gmm",))
-    return [Job("ebm", (Line("ebm", "baseline"),), alone("ebm"), create("ebm").settings), job]
+    return [job_of("ebm", data), corrected("gmm", data)]
+
+
+def renamed(job: Job, line: Line, row: str) -> Job:
+    """One row of a job as the only one, under another name; the fit is the same."""
+    return replace(job, name=line.name, lines=(line,), fit=job.name, terms={line.name: itemgetter(row)})
 
 
 # Compositions
@@ -145,53 +148,39 @@ def residual(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
 
 def composition(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
     """All subsets of the paper's priors, corrected and uncorrected, from one fit of each."""
-    return [subsets("uncorrected", "composition", None, data), subsets("corrected", "heat", Residual(), data)]
+    return [subsets("uncorrected", THREE, data), subsets("corrected", CORRECTED, data)]
 
 
-def subsets(title: str, kind: str, settings: Residual | None, data: Data) -> Job:
-    priors = paper_priors(data)
+def subsets(title: str, whole: str, data: Data) -> Job:
+    priors, form = paper_priors(data), forms(data)[whole]
     chosen = [c for k in range(1, len(priors) + 1) for c in combinations(priors, k)]
-    lines = tuple(Line(f"{' + '.join(c)}, {title}", kind) for c in chosen)
-
-    def run(data: Data, seed: int, folder: Path) -> Scored:
-        detector = HEAT(priors, residual=settings, seed=seed)
-
-        def terms(_: Any, features: Features) -> Mapping[str, Tensor]:
-            parts = standardised(detector, features)
-            return {
-                line.name: torch.stack([parts[n] for n in c]).mean(0) for line, c in zip(lines, chosen, strict=True)
-            }
-
-        return fitted_scores(fit_of(detector, data, folder), data, terms, [line.name for line in lines])
-
-    return Job(title, lines, run, settings_of(data, {"priors": priors, "residual": settings}))
+    lines = tuple(Line(f"{' + '.join(c)}, {title}", form.kind) for c in chosen)
+    terms = {line.name: partial(composed, names=c) for line, c in zip(lines, chosen, strict=True)}
+    return replace(form.job(whole, data), name=title, lines=lines, fit=whole, terms=terms)
 
 
-def standardised(detector: HEAT, features: Features) -> dict[str, Tensor]:
-    """Each prior's energy, corrected where the detector does, standardised as in its composition."""
-    found, composed = detector.energies(features), detector.composition
-    which = "prior" if detector.residual is None else "hybrid"
-    return {
-        name: (found[f"{which}/{name}"] - composed.centres[i]) / composed.spreads[i]
-        for i, name in enumerate(composed.members)
-    }
+def composed(parts: Scores, names: Sequence[str], beta: float = 0.0) -> np.ndarray[Any, Any]:
+    """Standardised energies as one."""
+    return compose(torch.from_numpy(np.stack([parts[name] for name in names], 1)), beta).numpy()
 
 
 def beta(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
     """The paper's priors, corrected, composed with each β, from one fit."""
-    lines = tuple(Line(f"β = {b:g}", "heat", CORRECTED, b) for b in BETAS)
-    settings = forms(data)[CORRECTED].settings
+    lines = tuple(Line(f"β = {signed(b)}", "heat", CORRECTED, b) for b in BETAS)
+    three = paper_priors(data)
+    terms = {line.name: partial(composed, names=three, beta=b) for line, b in zip(lines, BETAS, strict=True)}
+    whole = job_of(CORRECTED, data)
+    return [replace(whole, name="beta", lines=lines, fit=whole.name, terms=terms)]
 
-    def run(data: Data, seed: int, folder: Path) -> Scored:
-        detector = HEAT(**settings, seed=seed)
 
-        def terms(_: Any, features: Features) -> Mapping[str, Tensor]:
-            parts = torch.stack(list(standardised(detector, features).values()), 1)
-            return {line.name: compose(parts, b) for line, b in zip(lines, BETAS, strict=True)}
+def signed(value: float) -> str:
+    """As "−0.5" and "∞".
 
-        return fitted_scores(fit_of(detector, data, folder), data, terms, [line.name for line in lines])
-
-    return [Job("beta", lines, run, settings_of(data, settings))]
+    Example:
+        >>> signed(-math.inf), signed(-0.5), signed(2.0)
+        ('−∞', '−0.5', '2')
+    """
+    return f"{value:g}".replace("inf", "∞").replace("-", "−")
 
 
 # Curves
@@ -200,12 +189,11 @@ def beta(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
 def lam(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
     """The corrected Gaussian mixture for each λ, and without a residual."""
     jobs = []
-    for value in LAMBDAS:
-        title = "no residual" if math.isinf(value) else f"λ = {value:g}"
-        line = Line(title, "prior" if math.isinf(value) else "corrected", "HEAT-GMM", value)
-        form = Form(line.kind, {"priors": ("gmm",), "residual": None if math.isinf(value) else Residual(lam=value)})
-        jobs.append(replace(form.job(title, data), lines=(line,)))
-    return jobs
+    for value in LAMBDAS[:-1]:
+        line = Line(f"λ = {value:g}", "corrected", "HEAT-GMM", value)
+        jobs.append(renamed(corrected("gmm", data, Residual(lam=value)), line, "gmm, corrected"))
+    form = Form("prior", {"priors": ("gmm",), "residual": None})
+    return [*jobs, replace(form.job(ALONE, data), lines=(Line(ALONE, "prior", "HEAT-GMM", LAMBDAS[-1]),))]
 
 
 def low_data(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
@@ -214,8 +202,8 @@ def low_data(data: Data, chosen: Sequence[str] | None = None) -> list[Job]:
     for share in SUBSETS:
         for series, kind in (("gmm", "prior"), ("ebm", "baseline"), (CORRECTED, "heat")):
             title, whole = f"{series}, {100 * share:g} %", job_of(series, data)
-            inner = forms(data)[CORRECTED].run(title) if series == CORRECTED else alone(series, title)
-            jobs.append(Job(title, (Line(title, kind, series, share),), on_share(inner, share), whole.settings))
+            job = renamed(whole, Line(title, kind, series, share), series)
+            jobs.append(job if share == 1 else replace(job, fit=None, run=on_share(whole.run, share)))
     return jobs
 
 

@@ -53,6 +53,7 @@ class Form:
         contrast: whether it is fitted with contrast, where there is some.
         corrected: where it is given, each corrected prior is a row of its own, with this behind its name.
         alone: there is one prior, and its own energy takes the place of the composition's.
+        parts: whether each energy, standardised as it is composed, is kept under its prior's name beside the score.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class Form:
     contrast: bool = False
     corrected: str = ""
     alone: bool = False
+    parts: bool = False
 
     def job(self, title: str, data: Data) -> Job:
         """A job with a row, and perhaps one for each prior."""
@@ -78,6 +80,9 @@ class Form:
         def run(data: Data, seed: int, folder: Path) -> Scored:
             detector = HEAT(**self.settings, seed=seed)
             fit = fit_of(detector, data, folder, contrast=self.contrast)
+            if self.parts:
+                names = (title, *self.settings["priors"])
+                return fitted_scores(fit, data, lambda e, f: composed(e, f, title), names)
             if not self.corrected:
                 return fitted_scores(fit, data, lambda e, f: {title: e.score(f)}, (title,))
 
@@ -91,12 +96,20 @@ class Form:
         return run
 
 
+def composed(detector: HEAT, features: Features, title: str) -> dict[str, Tensor]:
+    """The score, and each prior's energy, corrected where the detector does, standardised as in its composition."""
+    found, parts = detector.energies(features), detector.composition
+    which = "prior" if detector.residual is None else "hybrid"
+    single = {n: (found[f"{which}/{n}"] - parts.centres[i]) / parts.spreads[i] for i, n in enumerate(parts.members)}
+    return {title: found["score"], **single}
+
+
 def forms(data: Data) -> dict[str, Form]:
     """All forms that the data allows, by the name of the row."""
     three = paper_priors(data)
     of_the_paper = {
-        THREE: Form("composition", {"priors": three, "residual": None}),
-        CORRECTED: Form("heat", {"priors": three, "residual": Residual()}),
+        THREE: Form("composition", {"priors": three, "residual": None}, parts=True),
+        CORRECTED: Form("heat", {"priors": three, "residual": Residual()}, parts=True),
         PAPER: Form("heat", paper_settings(data.preset), corrected=AS_TEXT),
         RELEASED: Form("heat", paper_settings(data.preset, "released"), corrected=AS_RELEASED),
         **{ALONE[name]: released_alone(data.preset, i) for i, name in enumerate(PAPER_PRIORS) if name in three},

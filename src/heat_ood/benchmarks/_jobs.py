@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..errors import Notice
 from ..features import Extractor, Features
 from ..images import ImageSet
 
-__all__ = ["Data", "Job", "Line", "Scored", "fitted_scores", "silence", "split"]
+__all__ = ["Data", "Job", "Line", "Scored", "Scores", "fitted_scores", "silence", "split"]
 
 Scores = dict[str, np.ndarray[Any, Any]]
 HELD_OUT = 0.1
@@ -90,6 +90,9 @@ class Job:
         run: fits with a seed, scores, and keeps what it needs to go on after an interruption in a folder.
         settings: what tells it from a job of the same name with other settings.
         once: whether one seed stands for all.
+        fit: the name that its results are kept under where jobs of several experiments need the same fit: with the
+            same settings it is run once for all of them. None is its own name.
+        terms: for each row, how its scores of a set follow from what the fit scored; None takes those of its name.
     """
 
     name: str
@@ -97,6 +100,18 @@ class Job:
     run: Callable[[Data, int, Path], Scored]
     settings: Mapping[str, Any] = field(default_factory=dict)
     once: bool = False
+    fit: str | None = None
+    terms: Mapping[str, Callable[[Scores], np.ndarray[Any, Any]]] | None = None
+
+    def rows(self, scored: Scored) -> Scored:
+        """The rows of what the fit scored; a KeyError where it lacks something that they need."""
+        found: dict[str, Scores] = {line.name: {} for line in self.lines}
+        sets = next(iter(scored.scores.values()))
+        for key in sets:
+            whole = {name: scores[key] for name, scores in scored.scores.items()}
+            for name, row in found.items():
+                row[key] = whole[name] if self.terms is None else self.terms[name](whole)
+        return replace(scored, scores=found)
 
 
 def split(train: Features, seed: int) -> Features:

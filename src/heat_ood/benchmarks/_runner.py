@@ -24,7 +24,7 @@ from ..residual import Residual
 from ..results import Curve, Entry, Run
 from ._jobs import Data, Job, Scored
 
-__all__ = ["RATES", "digest_of", "entries", "look_at", "run_jobs"]
+__all__ = ["RATES", "digest_of", "entries", "look_at", "run_jobs", "slug"]
 
 RATES = (0.01, 0.05, 0.1)
 """The false-alarm rates that are asked for after calibration, to see what comes of them."""
@@ -48,13 +48,14 @@ def run_jobs(
     found: dict[tuple[str, int], Scored] = {}
     for done, (job, seed) in enumerate(tasks):
         file = folder / identity / f"{slug(job)}-{seed}.npz"
-        scored, seconds = read(file), None
+        scored, seconds = kept(job, file), None
         if scored is None:
             checkpoint = file.with_suffix(".checkpoint")
-            scored = job.run(data, seed, checkpoint)
-            seconds = scored.fit_seconds + scored.score_seconds * sum(map(len, data.scored.values()))
-            write(file, scored)
+            whole = job.run(data, seed, checkpoint)
+            seconds = whole.fit_seconds + whole.score_seconds * sum(map(len, data.scored.values()))
+            write(file, whole)
             shutil.rmtree(checkpoint, ignore_errors=True)
+            scored = job.rows(whole)
         found[job.name, seed] = scored
         if report is not None:
             report(done + 1, len(tasks), f"{job.name}, seed {seed}", seconds)
@@ -62,32 +63,41 @@ def run_jobs(
 
 
 def entries(
-    jobs: Sequence[Job], found: Mapping[tuple[str, int], Scored], counted: Sequence[str] | None = None
+    jobs: Sequence[Job],
+    found: Mapping[tuple[str, int], Scored],
+    counted: Sequence[str] | None = None,
+    curves: bool = True,
 ) -> list[Entry]:
-    """The rows of all jobs, in order; their averages are of the OOD sets that count, by default of all."""
-    by_job = [(job, {seed: x for (name, seed), x in found.items() if name == job.name}) for job in jobs]
-    return [entry for job, runs in by_job for entry in entries_of(job, runs, counted)]
+    """The rows of all jobs, in order.
+
+    Args:
+        jobs: whose rows.
+        found: what each scored, by its name and the seed.
+        counted: the OOD sets that averages are of; None is all.
+        curves: keep the curves, which are four fifths of what a row takes in a file.
+    """
+    by_job = {job.name: {s: scored for (name, s), scored in found.items() if name == job.name} for job in jobs}
+    return [entry for job in jobs for entry in entries_of(job, by_job[job.name], counted, curves)]
 
 
-def entries_of(job: Job, found: Mapping[int, Scored], counted: Sequence[str] | None) -> list[Entry]:
+def entries_of(job: Job, found: Mapping[int, Scored], counted: Sequence[str] | None, curves: bool) -> list[Entry]:
     """A row for each line of a job that was found."""
     rows = []
     for line in job.lines:
-        runs = tuple(
-            run_of(seed, scored, line.name, counted) for seed, scored in found.items() if line.name in scored.scores
-        )
+        known = {seed: scored for seed, scored in found.items() if line.name in scored.scores}
+        runs = tuple(run_of(seed, scored, line.name, counted, curves) for seed, scored in known.items())
         if runs:
             settings = {key: shown(value) for key, value in job.settings.items()}
             rows.append(Entry(line.name, line.kind, runs, settings, line.series, line.x))
     return rows
 
 
-def run_of(seed: int, scored: Scored, name: str, counted: Sequence[str] | None) -> Run:
+def run_of(seed: int, scored: Scored, name: str, counted: Sequence[str] | None, with_curves: bool) -> Run:
     scores = dict(scored.scores[name])
     held, test = scores.pop("calibration"), scores.pop("test")
     p_values = Calibration(torch.from_numpy(held)).p_value(torch.from_numpy(test), None)
     alarms = {f"{rate:g}": float((p_values <= rate).double().mean()) for rate in RATES if rate * (len(held) + 1) >= 1}
-    curves = {key: Curve.of(test, values) for key, values in scores.items()}
+    curves = {key: Curve.of(test, values) for key, values in scores.items()} if with_curves else {}
     evaluation = evaluate_scores(test, scores)
     if counted is not None and set(scores) - set(counted):
         few = {key: values for key, values in scores.items() if key in counted}
@@ -112,9 +122,10 @@ def look_at(features: Features) -> str:
 
 
 def slug(job: Job) -> str:
-    """A file name that tells jobs apart, by name and settings."""
-    text = json.dumps([job.name, {key: whole(value) for key, value in job.settings.items()}], sort_keys=True)
-    return f"{re.sub(r'[^a-zA-Z0-9]+', '-', job.name).strip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    """A file name that tells fits apart, by name and settings."""
+    name = job.name if job.fit is None else job.fit
+    text = json.dumps([name, {key: whole(value) for key, value in job.settings.items()}], sort_keys=True)
+    return f"{re.sub(r'[^a-zA-Z0-9]+', '-', name).strip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def whole(value: Any) -> Any:
@@ -124,6 +135,15 @@ def whole(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): whole(item) for key, item in value.items()}
     return repr(value)
+
+
+def kept(job: Job, file: Path) -> Scored | None:
+    """The rows of a job from what its fit found before; None where that is not there, or lacks what they need."""
+    scored = read(file)
+    try:
+        return None if scored is None else job.rows(scored)
+    except KeyError:
+        return None
 
 
 def write(file: Path, scored: Scored) -> None:

@@ -11,15 +11,17 @@ from typing import Any
 from ._axes import Axis, corner, linear_axis, part_axis, share_axis
 from ._markup import Raw, el
 
-__all__ = ["STYLES", "Bar", "Line", "bars", "changes", "histogram", "lines", "reliability", "roc"]
+__all__ = ["STYLES", "Bar", "Line", "bars", "changes", "histogram", "lines", "reach", "reliability", "roc"]
 
 WIDTH, HEIGHT, NARROW = 340, 236, 280
-LEFT, RIGHT, TOP, BOTTOM = 44, 12, 10, 38
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 38
 ROW = 18
 STYLES = 6
 """Colours, dashes and markers before one repeats."""
 DASHES = (None, "7 3", "2 2.5", "9 3 2 3", "5 2 1 2 1 2", "12 4")
 LONGEST = 30
+LEAST = 0.02
+"""What a chart of changes spans at the least: a change of a hundredth of a point is not to look like a leap."""
 
 
 @dataclass(frozen=True)
@@ -107,21 +109,27 @@ def reliability(curves: Sequence[Line], high: float, n: int | None) -> Raw:
     return plot(x, y, curves, f"Nominal and measured false-alarm rates. {said}", guides)
 
 
-def lines(series: Sequence[Line], x: Axis, ylabel: str, title: str) -> Raw:
-    """Values in percent over a setting, with a band of the spread over seeds."""
+def lines(series: Sequence[Line], x: Axis, y: Axis, title: str) -> Raw:
+    """Values in percent over a setting, with a band of the spread over seeds; lines without marks are levels."""
+    names = dict(x.ticks)
+    said = "; ".join(
+        f"{line.name}: " + ", ".join(f"{names.get(a, f'{a:g}')}: {100 * b:.1f}" for a, b in line.marks)
+        if line.marks
+        else f"{line.name}: {100 * line.points[0][1]:.1f} throughout"
+        for line in series
+    )
+    return plot(x, y, series, f"{title}. {said}")
+
+
+def reach(series: Sequence[Line]) -> tuple[float, float]:
+    """The lowest and the highest that lines and their bands come to."""
     ends = [
-        (p + sign * (0 if math.isnan(s) else s))
+        p + sign * (0 if math.isnan(s) else s)
         for line in series
         for (_, p), s in zip(line.points, line.spreads or [0.0] * len(line.points), strict=True)
         for sign in (-1, 1)
     ]
-    y = linear_axis(ylabel, min(ends), max(ends), percent=True)
-    names = dict(x.ticks)
-    said = "; ".join(
-        f"{line.name}: " + ", ".join(f"{names.get(a, f'{a:g}')}: {100 * b:.1f}" for a, b in line.points)
-        for line in series
-    )
-    return plot(x, y, series, f"{title}. {said}")
+    return min(ends), max(ends)
 
 
 def histogram(
@@ -200,11 +208,12 @@ def bars(rows: Sequence[Bar], described: str, high: float | None = None) -> Raw:
 def changes(rows: Sequence[tuple[str, float, float]], described: str, better: int) -> Raw:
     """From a hollow to a filled dot on one scale for all rows; the numbers above each, worse changes marked."""
     ends = [v for _, a, b in rows for v in (a, b) if not math.isnan(v)] or [0.0, 1.0]
-    low, high = min(ends), max(ends)
+    middle, half = (min(ends) + max(ends)) / 2, max(max(ends) - min(ends), LEAST) / 2
+    low, high = middle - half, middle + half
     parts: list[Any] = []
 
     def place(value: float) -> float:
-        return 10 + (WIDTH - 20) * ((value - low) / ((high - low) or 1))
+        return 10 + (WIDTH - 20) * (value - low) / (high - low)
 
     for i, (name, before, after) in enumerate(rows):
         y = 14 + 36 * i
@@ -315,7 +324,7 @@ def key(line: Line, y: float) -> list[Raw]:
     dash = DASHES[line.style % STYLES]
     sample = el("line", x1=2, x2=34, y1=y, y2=y, class_=f"line s{line.style % STYLES}", stroke_dasharray=dash)
     parts = [sample] if line.joined else []
-    parts.append(marker(line.style, 18, y, line.joined))
+    parts += [marker(line.style, 18, y, line.joined)] if line.marks else []
     parts.append(el("text", short(line.name, LONGEST), x=42, y=y + 4, class_="name"))
     parts.append(el("text", line.note, x=WIDTH - 2, y=y + 4, class_="number", text_anchor="end"))
     return parts

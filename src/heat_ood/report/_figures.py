@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..evaluation import HEADERS
-from ..results import FULL_NAMES, SHOWN, Entry, Results, better, champion, percent, plain_composition, title_of
+from ..results import FULL_NAMES, SHOWN, Cost, Entry, Results, better, champion, percent, plain_composition, title_of
 from . import _charts as charts
-from ._axes import Axis, log_axis, signed_axis
 from ._blocks import box, figure, has_lines, row_class, section, switch
 from ._charts import Bar, Line
+from ._curves import curves
 from ._markup import Raw, el, join
 from ._words import corrections
 
@@ -21,6 +21,7 @@ __all__ = ["figures", "highlights"]
 
 MANY = 6
 """Methods in a chart of lines or bars."""
+PAPER = " (paper)"
 
 
 def highlights(results: Results) -> list[Entry]:
@@ -152,46 +153,6 @@ def histogram_of(results: Results, entry: Entry, name: str) -> Raw | None:
     return charts.histogram(*densities, curve.accepting_95, entry.name, said)
 
 
-def curves(results: Results) -> Raw | None:
-    """Lines over λ, β or the share of the data."""
-    entries = [entry for entry in results.entries if entry.x is not None]
-    if not entries:
-        return None
-    axis = axis_of(results.experiment, [entry.x for entry in entries if entry.x is not None])
-    names = sorted(dict.fromkeys(entry.series or entry.name for entry in entries), key=lambda n: n != "HEAT")
-    drawn = []
-    for metric in SHOWN:
-        lines = []
-        for paper in (False, True):
-            for style, name in enumerate(names):
-                own = [e for e in entries if (e.series or e.name) == name and (e.kind == "paper") == paper]
-                line = line_of(results, own, f"{name} (paper)" if paper else name, metric, style, joined=not paper)
-                lines += [line] if line is not None else []
-        if lines:
-            chart = charts.lines(lines, axis, "percent", f"Average {FULL_NAMES[metric]} by {axis.label}")
-            drawn.append(figure(f"average {HEADERS[metric]}", chart))
-    note = "The average over OOD sets; the band is the spread over seeds."
-    note += " Hollow markers are the paper's numbers, with its own networks." if results.paper else ""
-    return section("Curves", el("div", *drawn, class_="charts"), note=note)
-
-
-def axis_of(experiment: str, values: Sequence[float]) -> Axis:
-    if experiment == "lambda":
-        return log_axis("λ", values, infinite="none")
-    if experiment == "low-data":
-        return log_axis("share of the training data, %", values, percent=True)
-    return signed_axis("β" if experiment == "beta" else experiment, values)
-
-
-def line_of(
-    results: Results, entries: Sequence[Entry], name: str, metric: str, style: int, joined: bool
-) -> Line | None:
-    found = sorted((entry.x, *results.mean(entry, metric)) for entry in entries if entry.x is not None)
-    found = [point for point in found if not math.isnan(point[1])]
-    points = [(x, mean) for x, mean, _ in found]
-    return Line(name, points, style, "", [s for *_, s in found], points, joined) if found else None
-
-
 def alarms(results: Results) -> Raw | None:
     """What calibration promised and what came."""
     having = [entry for entry in results.measured if any(run.alarms for run in entry.runs)]
@@ -222,12 +183,22 @@ def rates_of(entry: Entry, style: int) -> Line:
 
 
 def costs(results: Results) -> Raw | None:
+    """Ours and the paper's, each to a scale of its own: the hardware and the networks are others."""
     if not results.costs:
         return None
-    rows = []
-    for cost in results.costs:
-        text = f"{cost.milliseconds:.3g} ms · {100 * cost.share:.3g} %"
-        rows.append(Bar(cost.name, cost.milliseconds, text, kind="heat" if cost.name == "HEAT" else "plain"))
-    said = "; ".join(f"{row.name} {row.text}" for row in rows)
-    chart = figure("a sample, and as a share of HEAT with the backbone", charts.bars(rows, f"Cost: {said}"))
-    return section("Cost", el("div", chart, class_="charts"))
+    theirs = [cost for cost in results.costs if cost.name.endswith(PAPER)]
+    ours = [cost for cost in results.costs if cost not in theirs]
+    drawn = []
+    for title, part in (("here", ours), ("in the paper, on its own hardware", theirs)):
+        if part:
+            rows = [cost_bar(cost) for cost in part]
+            said = "; ".join(f"{row.name} {row.text}" for row in rows)
+            drawn.append(figure(title, charts.bars(rows, f"Cost {title}: {said}")))
+    note = "Milliseconds a sample, and as a share of HEAT with its backbone."
+    return section("Cost", el("div", *drawn, class_="charts"), note=note)
+
+
+def cost_bar(cost: Cost) -> Bar:
+    kind = "paper" if cost.name.endswith(PAPER) else "heat" if cost.name == "HEAT" else "plain"
+    size = f"{cost.milliseconds:,.0f}" if cost.milliseconds >= 100 else f"{cost.milliseconds:.3g}"
+    return Bar(cost.name.removesuffix(PAPER), cost.milliseconds, f"{size} ms · {100 * cost.share:.3g} %", kind=kind)

@@ -14,9 +14,10 @@ from ..files import write
 from ..results import FULL_NAMES, SHOWN, Entry, Results, better, champion, percent
 from ._blocks import box, has_lines
 from ._figures import figures
+from ._gallery import gallery
 from ._headline import FPR95, headline
 from ._markup import Raw, el
-from ._sections import details, gallery, losses_of, tables
+from ._sections import details, losses_of, tables
 from ._words import count, summary
 
 __all__ = ["report", "write_report"]

@@ -1,4 +1,4 @@
-"""The tables, pictures and details of a report on one experiment; nothing where there is nothing to show."""
+"""The tables and details of a report on one experiment; nothing where there is nothing to show."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ..results import (
     Entry,
     Loss,
     Missing,
-    Picture,
     Results,
     Value,
     better,
@@ -30,7 +29,7 @@ from ._blocks import box, has_lines, row_class, section, switch
 from ._markup import Raw, el
 from ._words import lost
 
-__all__ = ["details", "gallery", "losses_of", "tables"]
+__all__ = ["details", "losses_of", "tables"]
 
 BOTH = (
     "fpr_at_95_id, the paper's FPR95, is the share of OOD accepted when 95 % of ID is; fpr_at_95_ood, OpenOOD v1.5's, "
@@ -174,51 +173,7 @@ def value_cell(value: Value, average: bool) -> Raw:
     return el("td", text, small, data_sort=value.fraction, title=hint)
 
 
-# Pictures and details
-
-
-def gallery(results: Results) -> Raw | None:
-    """Pictures that HEAT catches, then those that it misses."""
-    if not results.pictures:
-        return None
-    if results.experiment == "evaluation":
-        return wrong(results)
-    kinds = {"Caught by HEAT": True, "Missed by HEAT": False}
-    parts = []
-    for title, caught in kinds.items():
-        chosen = [picture for picture in results.pictures if ("HEAT" in picture.caught_by) == caught]
-        if chosen:
-            parts += [el("h4", title), el("div", *map(card, chosen), class_="gallery")]
-    note = "OOD images; a method catches one that scores above the threshold which accepts 95 % of ID."
-    return section("Hits and misses", *parts, note=note)
-
-
-def wrong(results: Results) -> Raw:
-    """Of each set the images that are judged most wrongly: of ID the most unusual, of OOD the least."""
-    method = results.measured[0].name
-    parts = []
-    for name in dict.fromkeys(picture.set for picture in results.pictures):
-        title = f"{name}: least unusual OOD images" if name in results.sets else f"{name}: most unusual ID images"
-        cards = [scored(picture, method) for picture in results.pictures if picture.set == name]
-        parts += [el("h4", title), el("div", *cards, class_="gallery")]
-    note = (
-        "The most unusual first for ID, the least unusual first for OOD, each with its score; “accepted” and “called "
-    )
-    return section("Images to look at", *parts, note=note + "OOD” are at the threshold that accepts 95 % of ID.")
-
-
-def scored(picture: Picture, method: str) -> Raw:
-    verdict = "called OOD" if method in picture.caught_by else "accepted"
-    said = f"{picture.scores.get(method, math.nan):.4g}, {verdict}"
-    image = el("img", src=picture.image, alt=f"an image of {picture.set}")
-    return el("figure", image, el("figcaption", el("b", picture.file or picture.set), el("div", said)))
-
-
-def card(picture: Picture) -> Raw:
-    lines = [("✓ caught by ", picture.caught_by), ("✗ missed by ", picture.missed_by)]
-    said = [el("div", sign + ", ".join(names)) for sign, names in lines if names]
-    image = el("img", src=picture.image, alt=f"an image of {picture.set}")
-    return el("figure", image, el("figcaption", el("b", picture.set), *said))
+# Details
 
 
 def details(results: Results) -> Raw:

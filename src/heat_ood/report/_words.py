@@ -227,7 +227,22 @@ def curve(results: Results) -> list[str]:
             text += f"({ranked[0].name}), the worst {value(results, ranked[-1], metric)} ({ranked[-1].name}); "
             clauses.append(text + f"they lie {points(match.lead)} apart, {match.verdict}.")
         sentences += [f"{series}. {' '.join(clauses)}"] if clauses else []
-    return sentences
+    return sentences + against_none(results)
+
+
+def against_none(results: Results) -> list[str]:
+    """With which λ a residual is better than none."""
+    points = [entry for entry in results.measured if entry.x is not None]
+    none = [entry for entry in points if results.experiment == "lambda" and entry.x == math.inf]
+    if len(none) != 1 or len(points) < 2:
+        return []
+    clauses = []
+    for metric in SHOWN:
+        others = [entry for entry in points if entry not in none]
+        helped = [entry.name for entry in others if duel(results, entry, none[0], metric).lead > 0]
+        which = "everywhere" if len(helped) == len(others) else f"at {listed(helped)}" if helped else "nowhere"
+        clauses.append(f"by {FULL_NAMES[metric]} {which}")
+    return [f"The residual is better than none, whose line is level: {', '.join(clauses)}."]
 
 
 def cost(results: Results) -> list[str]:
@@ -236,7 +251,7 @@ def cost(results: Results) -> list[str]:
     if "HEAT" in found:
         backbone = results.costs[0]
         text = f"With HEAT, a sample takes {found['HEAT'].milliseconds:.3g} ms, of which {100 * backbone.share:.0f} % "
-        text += f"are the {backbone.name}'s"
+        text += f"are the {backbone.name}'s and {found['HEAT'].milliseconds - backbone.milliseconds:.2g} ms its own"
         ensembles = [item for name, item in found.items() if "ensemble" in name]
         text += f"; an ensemble takes {ensembles[0].share:.2g} times as long" if ensembles else ""
         sentences.append(text + ".")
