@@ -21,7 +21,7 @@ from ._wells import Wells
 
 __all__ = ["Denoised", "Denoising", "DenoisingTraining", "denoising_loss"]
 
-PASSES, STEPS = 4, 1000
+PASSES, STEPS = 4, 1500
 WARM, CLIP = 50, 10.0
 """Steps until the learning rate is whole, and the largest norm of a gradient: the first steps are the wildest."""
 WATCHING = 0
@@ -43,14 +43,14 @@ class Denoising:
     Args:
         noise: :math:`σ`, the standard deviation of the noise, in units of the samples' own.
         wells: how many places of low energy there may be.
-        epochs: passes over the training samples; None makes four, and more where that would be under 1000 steps.
+        epochs: passes over the training samples; None makes four, and more where that would be under 1500 steps.
         batch: samples in a training step.
         lr: Adam's learning rate, which falls to zero along a half cosine.
         patience: stop when this share of the epochs has gone by without a better held-out loss; 1 never stops.
     """
 
     noise: float = 1.0
-    wells: int = 512
+    wells: int = 256
     epochs: int | None = None
     batch: int = 256
     lr: float = 1e-2
@@ -71,7 +71,7 @@ class Denoising:
 
         Example:
             >>> [Denoising().passes(n) for n in (3, 256, 50_000)]
-            [1000, 1000, 6]
+            [1500, 1500, 8]
         """
         return max(PASSES, math.ceil(STEPS * self.batch / max(n, self.batch))) if self.epochs is None else self.epochs
 
