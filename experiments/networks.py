@@ -108,7 +108,8 @@ def supervised_contrastive(z: Tensor, labels: Tensor) -> Tensor:
     own = torch.eye(len(z), dtype=torch.bool)
     logp = alike - alike.masked_fill(own, -math.inf).logsumexp(1, keepdim=True)
     positive = (labels[:, None] == labels) & ~own
-    return -((logp * positive).sum(1) / positive.sum(1)).mean()
+    some = positive.any(1)  # a class of one sample in the batch has nothing to be drawn to
+    return -((logp * positive).sum(1)[some] / positive.sum(1)[some]).mean()
 
 
 def train(name: str, folder: Path) -> None:

@@ -55,6 +55,7 @@ OTHERS = {
     "methods.md": "methods and their corrected forms, by set",
     "backbone-cifar10.md": "another backbone, CIFAR-10",
     "backbone-cifar100.md": "another backbone, CIFAR-100",
+    "other-backbones.md": "a small ViT, a contrastive head, and DICE",
     "text.md": "text",
     "cost.md": "what methods cost",
 }

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..energies import create_prior
+from ..energies import columns_of, create_prior
 from ..errors import InputError
 from ..residual import Residual
 from ..results import Results
@@ -152,7 +152,8 @@ def variant_forms(suite: Suite, data: Data) -> dict[str, Form]:
     for v in suite.variants:
         if v.priors is None or v.backbone is not None:
             continue
-        if all(set(create_prior(name).reads) <= data.train.available for name in v.priors):
+        needs = {column for p in map(create_prior, v.priors) for column in (*columns_of(p), *p.learns)}
+        if needs <= data.train.available:
             found[f"{v.title}, plain"] = Form("composition", {"priors": v.priors, "residual": None})
             found[f"{v.title}, corrected"] = Form("heat", {"priors": v.priors, "residual": Residual()})
     return found
