@@ -8,7 +8,7 @@ from ._benchmark import machine as machine
 from ._benchmark import run_benchmark
 from ._paper import paper_costs as paper_costs
 from ._paper import paper_doubts as paper_doubts
-from ._paper import paper_entries
+from ._paper import paper_entries as paper_entries
 from ._readers import MissingData, SetSpec, open_set
 from ._reading import suite, suites
 from ._suites import Backbone as Backbone
@@ -26,7 +26,6 @@ __all__ = [
     "backbone",
     "digits",
     "open_set",
-    "paper_entries",
     "run_benchmark",
     "suite",
     "suites",
