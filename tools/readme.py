@@ -156,8 +156,8 @@ def everything(found: Sequence[Results]) -> str:
     about = (
         "Every method on the networks and images of `../shared/data`, with its defaults. FPR95 (share of OOD accepted "
         f"when 95 % of ID is) / AUROC in percent, averages over the OOD sets ({sizes(found)}), mean of {seeds} seeds ± "
-        "their standard deviation (odin and gram: one run); the best of a column in bold, the second in italics; "
-        "ordered by AUROC. Written by `python tools/readme.py`."
+        "their standard deviation (odin and gram: one run, none on ImageNet); the best of a column in bold, the "
+        "second in italics; ordered by AUROC. Written by `python tools/readme.py`."
     )
     items = []
     for results in found:
