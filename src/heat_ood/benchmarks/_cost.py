@@ -12,7 +12,7 @@ from ..energies import create
 from ..errors import InputError
 from ..features import Features, unpack
 from ..heat import HEAT, default_choice, default_residual
-from ..residual import Hybrid, Residual
+from ..residual import Denoising, Hybrid
 from ..results import Cost
 from ._forms import paper_priors
 from ._jobs import Data, silence
@@ -49,7 +49,7 @@ def costs_of(data: Data) -> tuple[Cost, ...]:
     found = {"backbone": backbone}
     for name, prior in members.items():
         found[name] = best(lambda prior=prior: prior.score(test)) / len(test)  # type: ignore[misc]
-    ebm = create("ebm", residual=Residual(epochs=QUICK)).fit(train)
+    ebm = create("ebm", residual=Denoising(epochs=QUICK)).fit(train)
     found["ebm"] = best(lambda: ebm.score(test)) / len(test)
     found["HEAT"] = backbone + best(lambda: detector.score(test)) / len(test)
     found[f"ensemble of {MEMBERS}"] = MEMBERS * backbone
