@@ -21,7 +21,16 @@ from peaks import PEAK
 from storage_data import VARIANTS, data, sign, sign_tensors, tensors_of
 
 HANG = 600
-COMPOSED = ("proposals", "composition", "hybrid", "heat mapping", "heat joint", "heat contrast", "heat energies")
+COMPOSED = (
+    "proposals",
+    "ebm denoising",
+    "composition",
+    "hybrid",
+    "heat mapping",
+    "heat joint",
+    "heat contrast",
+    "heat energies",
+)
 
 
 @pytest.mark.parametrize("names", [CASES[::2], CASES[1::2], COMPOSED], ids=["even", "odd", "composed"])
@@ -85,6 +94,7 @@ BOMBS: dict[str, tuple[Callable[[], Energy], Callable[[dict[str, Any]], None]]] 
     "a deep tied network": (lambda: VARIANTS["ebm"](), residual(depth=1_000_000, tied=True)),
     "a wide network": (lambda: VARIANTS["ebm"](), residual(hidden=20_000)),
     "a deep network": (lambda: VARIANTS["ebm"](), residual(depth=1_000_000)),
+    "many wells": (lambda: VARIANTS["ebm denoising"](), residual(wells=10**9)),
     "many parts": (lambda: VARIANTS["composition"](), many),
     "many priors": (lambda: VARIANTS["heat plain"](), own(priors=[f"gmm@{i}" for i in range(300_000)])),
     "parts in parts": (lambda: VARIANTS["composition"](), deep),

@@ -20,7 +20,7 @@ from heat_ood import HEAT, Energy, Features, Residual, create
 from heat_ood.energies import Composition, FreeEnergy, GaussianMixture, MaximumSoftmax
 from heat_ood.energies import _storage as storage
 from heat_ood.heat import _choice as recipe
-from heat_ood.residual import Hybrid
+from heat_ood.residual import Denoising, Hybrid
 
 QUICK = Residual(epochs=1, hidden=8, depth=3, batch=64)
 THREE = ("gmm", "gmm-std", "energy")
@@ -67,6 +67,7 @@ VARIANTS: dict[str, Callable[[], Energy]] = {
     "heat": lambda: fitted(create("heat", priors=THREE, residual=QUICK)),
     "proposals": lambda: fitted(FreeEnergy(proposals=True)),
     "ebm": lambda: fitted(create("ebm", residual=quick(steps=2))),
+    "ebm denoising": lambda: fitted(create("ebm", residual=Denoising(epochs=1, wells=8, batch=64))),
     "layer": lambda: fitted(create("gmm-joint@a.b", shrinkage=0.1, frequencies=True)),
     "clusters": lambda: fitted(GaussianMixture(normalise=False, clusters=4, seed=2)),
     "temperature": lambda: fitted(FreeEnergy(temperature=2.0)),

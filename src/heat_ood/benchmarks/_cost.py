@@ -12,7 +12,7 @@ from ..energies import create
 from ..errors import InputError
 from ..features import Features, unpack
 from ..heat import HEAT, default_choice, default_residual
-from ..residual import Hybrid, Residual
+from ..residual import Denoising, Hybrid
 from ..results import Cost
 from ._forms import CORRECTED, FULL, PLAIN, paper_priors
 from ._jobs import Data, silence
@@ -54,7 +54,7 @@ def costs_of(data: Data) -> tuple[Cost, ...]:
     found = {"backbone": backbone}
     for name, prior in members.items():
         found[name] = best(lambda prior=prior: prior.score(test)) / len(test)  # type: ignore[misc]
-    ebm = create("ebm", residual=Residual(epochs=QUICK)).fit(train)
+    ebm = create("ebm", residual=Denoising(epochs=QUICK)).fit(train)
     found["ebm"] = best(lambda: ebm.score(test)) / len(test)
     for name, complete in whole.items():
         found[name] = backbone + best(lambda complete=complete: complete.score(test)) / len(test)  # type: ignore[misc]
