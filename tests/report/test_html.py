@@ -281,6 +281,7 @@ def test_the_paper_s_points_are_hollow():
     html = report(replace(results, entries=(*results.entries, of_the_paper(10.0, (41.0, 87.0)))))
     assert "hollow" in html.replace(asset("report.css"), "")
     assert "HEAT-GMM (paper)" in html
+    assert "Hollow markers" in html
 
 
 def test_points_of_the_paper_that_would_flatten_ours_are_said_instead():
@@ -289,6 +290,7 @@ def test_points_of_the_paper_that_would_flatten_ours_are_said_instead():
     html = report(replace(results, entries=(*results.entries, *theirs)))
     assert "hollow" not in html.replace(asset("report.css"), "")
     page = Page(html)
+    assert "Hollow markers" not in page.text
     assert "fpr_at_95_id of HEAT-GMM (paper) 1.5; fpr_at_95_id of no residual (paper) 5.1" in page.text
     assert "AUROC of HEAT-GMM (paper) 99.8" in page.text
 

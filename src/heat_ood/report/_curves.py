@@ -29,7 +29,7 @@ def curves(results: Results) -> Raw | None:
     flat = [entry for entry in entries if results.experiment == "lambda" and entry.x == math.inf]
     points = [entry for entry in entries if entry not in flat] or flat
     axis = axis_of(results.experiment, [entry.x for entry in points if entry.x is not None])
-    drawn, outside = [], list[str]()
+    drawn, outside, hollow = [], list[str](), False
     for metric in SHOWN:
         lines = [*lines_of(results, points, metric), *levels(results, flat, metric, axis)]
         ours = [line for line in lines if line.joined] or lines
@@ -38,12 +38,13 @@ def curves(results: Results) -> Raw | None:
         theirs = [(f"{e.name} (paper)", results.mean(e, metric).mean) for e in flat if e.kind == "paper"]
         far += [f"{name} {percent(mean)}" for name, mean in theirs if not math.isnan(mean)]
         outside += [f"{HEADERS[metric][:-2]} of {text}" for text in far]
+        hollow |= any(not line.joined for line in near)
         if near:
             chart = charts.lines(near, axis, y, f"Average {FULL_NAMES[metric]} by {axis.label}")
             drawn.append(figure(f"average {HEADERS[metric]}", chart))
     note = "The average over OOD sets; the band is the spread over seeds. HEAT and the plain composition have no such "
     note += "setting: they stand in the table."
-    note += " Hollow markers are the paper's numbers, with its own networks." if results.paper else ""
+    note += " Hollow markers are the paper's numbers, with its own networks." if hollow else ""
     note += f" Outside the charts: {'; '.join(outside)}." if outside else ""
     return section("Curves", el("div", *drawn, class_="charts"), note=note)
 
