@@ -12,7 +12,7 @@ from ..energies import create
 from ..errors import InputError
 from ..features import Features, unpack
 from ..heat import HEAT, default_choice, default_residual
-from ..residual import Denoising, Hybrid
+from ..residual import Denoising, Hybrid, Residual
 from ..results import Cost
 from ._forms import CORRECTED, FULL, PLAIN, paper_priors
 from ._jobs import Data, silence
