@@ -269,7 +269,7 @@ def test_settings(run: Run, stored: Path, text: str, expected: Any) -> None:
         ("odin", "temperature=-1", 1, "temperature must be positive"),
         ("gmm", "normalise=1", 1, "normalise of gmm is true or false, not '1'"),
         ("heat", "colour=red", 1, "heat cannot be made"),
-        ("heat", "standardise=never", 1, "standardise is 'held-out' or 'training'"),
+        ("heat", "standardise=never", 1, "standardise is 'held-out', 'training' or 'batch'"),
         ("gmm", "normalise", 2, "is not KEY=VALUE"),
         ("heat", "beta=3", 2, "has an option of its own: --beta"),
     ],
