@@ -33,7 +33,7 @@ class EnergyBasedModel(Hybrid):
     r"""An energy learned from data alone (HEAT, table 2): :math:`E(z) = E_θ(z)`, no prior and no labels.
 
     By default it learns to tell from noisy samples what the noise was, which makes it the log density of the data
-    smoothed by that noise (:class:`Denoising`): it needs no negatives. A tenth of the samples watches. With a
+    smoothed by that noise (``Denoising``): it needs no negatives. A tenth of the samples watches. With a
     :class:`Residual` it is trained as a residual of HEAT is, against samples of one widened Gaussian of all ID
     samples, moved by Langevin chains where ``steps`` says so, as in the paper; that knows nothing far from its
     negatives.
