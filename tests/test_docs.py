@@ -27,6 +27,7 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "tools"))
 import draw_rooms  # noqa: E402
 import methods_page  # noqa: E402
+import paper_page  # noqa: E402
 import readme  # noqa: E402
 import rooms  # noqa: E402
 import site_docstrings  # noqa: E402
@@ -56,11 +57,11 @@ def stored(file: str) -> Any:
 
 def averages(net: str, row: str) -> list[dict[str, float]]:
     """What was measured, one a run, read without any code of ours."""
-    results = stored(f"shared-{net}/main/results.json")
-    entries = [e for e in results["entries"] if e["name"] == row and e["kind"] != "paper"]
-    found = [run["evaluation"]["average"] for entry in entries for run in entry["runs"]]
-    if found:
-        return found
+    for experiment in ("main", "correction"):
+        results = stored(f"shared-{net}/{experiment}/results.json")
+        entries = [e for e in results["entries"] if e["name"] == row and e["kind"] != "paper"]
+        if found := [run["evaluation"]["average"] for entry in entries for run in entry["runs"]]:
+            return found
     earlier = stored("methods.json")
     return [runs[row]["average"] for key, runs in earlier.items() if key.startswith(f"{net}/") and row in runs]
 
@@ -149,6 +150,23 @@ def test_another_number_in_the_readme_would_be_found(tmp_path: Path) -> None:
     (tmp_path / readme.FULL).unlink()
     expected = {str(readme.FEW), str(readme.FULL)} | ({str(readme.PICTURE)} if len(found) > 1 else set())
     assert set(readme.differences(found, tmp_path)) == expected
+
+
+# The paper's claims
+
+
+def test_the_table_of_claims_shows_the_results() -> None:
+    assert paper_page.differences() == [], "run python tools/paper_page.py"
+
+
+def test_another_number_in_the_table_of_claims_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("*.png", "*.html"))
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    monkeypatch.setattr(paper_page, "ROOT", tmp_path)
+    assert paper_page.differences() == []
+    page = tmp_path / paper_page.PAGE
+    page.write_text(page.read_text(encoding="utf-8").replace("gmm 53.2 / 88.7", "gmm 50.0 / 90.0"), encoding="utf-8")
+    assert paper_page.differences() == [str(paper_page.PAGE)]
 
 
 # The picture of the rooms
