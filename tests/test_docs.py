@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from heat_ood.registry import METHODS, Method
+from heat_ood.results import Results
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -29,6 +30,7 @@ import draw_rooms  # noqa: E402
 import methods_page  # noqa: E402
 import paper_page  # noqa: E402
 import readme  # noqa: E402
+import renew_rows  # noqa: E402
 import rooms  # noqa: E402
 import site_docstrings  # noqa: E402
 import site_hooks  # noqa: E402
@@ -483,3 +485,29 @@ def test_what_is_wrong_with_a_site_is_seen(tmp_path: Path) -> None:
     whole = '<math></math> 1.0 / 2.0 <a href="reference/energies.html#heat_ood.energies.VirtualLogit">V</a>'
     write("methods.html", f'<h3 id="vim">vim</h3>{whole}')
     assert set(METHODS_OF_OURS) - set(unreachable(tmp_path, read_site(tmp_path))) == {"vim"}
+
+
+# Rows that were run later
+
+
+def test_a_row_is_renewed_and_the_rest_is_left() -> None:
+    old, new = (
+        Results.load(DOCS / "results" / "shared-cifar10" / name / "results.json") for name in ("main", "residual")
+    )
+    (entry,) = [e for e in new.measured if e.name == "gmm, corrected"]
+    mended = renew_rows.renewed(old, new, ["gmm, corrected", "gmm"])
+    names = [e.name for e in old.measured]
+    assert [e.name for e in mended.measured] == [*names, "gmm, corrected"]
+    assert mended.measured[-1] == entry
+    assert [e for e in mended.entries if e.name not in ("gmm", "gmm, corrected")] == [
+        e for e in old.entries if e.name not in ("gmm", "gmm, corrected")
+    ]
+    assert mended.about["renewed"]["gmm"] == new.about["command"]
+
+
+def test_rows_of_another_suite_or_that_are_not_there_are_refused() -> None:
+    ten, hundred = (Results.load(DOCS / "results" / f"shared-{name}" / "residual" / "results.json") for name in NETS)
+    with pytest.raises(SystemExit, match="differ in suite"):
+        renew_rows.renewed(ten, hundred, ["gmm"])
+    with pytest.raises(SystemExit, match="no row 'vim'"):
+        renew_rows.renewed(ten, ten, ["vim"])
