@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..energies import check_kinds, check_positive
-from ..errors import FormatError, InputError
-from ..files import restored
-from ..progress import Report
+from ..errors import InputError
 from ..registry import storable
-from ._checkpoint import Checkpoint
-from ._training import ADAM
+from ._loop import Loop
 from ._wells import Wells
 
 __all__ = ["Denoised", "Denoising", "DenoisingTraining", "denoising_loss"]
 
 PASSES, STEPS = 4, 1500
-WARM, CLIP = 50, 10.0
-"""Steps until the learning rate is whole, and the largest norm of a gradient: the first steps are the wildest."""
+WARM, CLIP, BETAS = 50, 10.0, (0.9, 0.99)
+"""Steps until the learning rate is whole; the largest norm of a gradient: the first steps are the wildest; Adam's."""
 WATCHING = 0
 """Seeds the noise that held-out samples are watched with, the same after each epoch."""
 
@@ -104,7 +100,7 @@ def denoising_loss(network: Wells, x: Tensor, noise: Tensor, sigma: float, learn
         return (sigma * gradient - noise).square().mean()
 
 
-class DenoisingTraining:
+class DenoisingTraining(Loop[Denoising, Denoised]):
     """One energy in training, watched on held-out samples; the best epoch's weights are kept.
 
     Args:
@@ -116,6 +112,9 @@ class DenoisingTraining:
         generator: every random draw.
     """
 
+    network: Wells
+    clip, kept = CLIP, Progress
+
     def __init__(
         self,
         network: Wells,
@@ -125,63 +124,24 @@ class DenoisingTraining:
         settings: Denoising,
         generator: torch.Generator,
     ) -> None:
-        self.network, self.real, self.n, self.held = network, real, n, held
-        self.settings, self.generator, self.passes = settings, generator, settings.passes(n)
-        self.optimiser = torch.optim.Adam(network.parameters(), lr=settings.lr, betas=(0.9, 0.99))
-        self.epochs: list[Denoised] = []
-        self.best = self.weights()
-        self.outcome = "trained"
+        super().__init__(network, real, n, held, settings, generator, BETAS)
 
-    def run(self, report: Report | None = None, checkpoint: Checkpoint | None = None) -> None:
-        """Train to the end, from the last checkpoint if there is one."""
-        if checkpoint is not None:
-            self.restore(checkpoint)
-        while not self.finished:
-            loss = self.one_epoch(report)
-            if not math.isfinite(loss) or not math.isfinite(held_out := self.watched()):
-                self.outcome = f"diverged in epoch {len(self.epochs) + 1}"
-                break
-            if held_out < min((e.held_out_loss for e in self.epochs), default=math.inf):
-                self.best = self.weights()
-            self.epochs.append(Denoised(len(self.epochs) + 1, loss, held_out))
-            if checkpoint is not None:
-                self.keep(checkpoint)
-        if self.outcome == "trained" and len(self.epochs) < self.passes:
-            self.outcome = f"stopped early after epoch {len(self.epochs)} of {self.passes}"
-        with torch.no_grad():
-            for parameter, value in zip(self.network.parameters(), self.best, strict=True):
-                parameter.copy_(value)
-        self.network.requires_grad_(False).eval()
+    def loss_on(self, chosen: Tensor) -> Tensor:
+        x = self.real(chosen)
+        noise = torch.empty_like(x).normal_(generator=self.generator)
+        return denoising_loss(self.network, x, noise, self.settings.noise, learn=True)
 
-    @property
-    def finished(self) -> bool:
-        """All epochs done, or too many of them without a better held-out loss."""
-        losses = [e.held_out_loss for e in self.epochs]
-        since = len(losses) - 1 - losses.index(min(losses)) if losses else 0
-        return len(losses) >= self.passes or since >= max(1, self.settings.patience * self.passes)
+    def rate(self, done: int, steps: int) -> float:
+        whole = self.settings.lr * 0.5 * (1 + math.cos(math.pi * done / (self.passes * steps)))
+        return whole * min(1.0, (done + 1) / WARM)
 
-    def one_epoch(self, report: Report | None) -> float:
-        s, total, steps = self.settings, 0.0, math.ceil(self.n / self.settings.batch)
-        order = torch.randperm(self.n, generator=self.generator, device=self.generator.device).cpu()
-        for i, chosen in enumerate(torch.split(order, s.batch)):
-            done = len(self.epochs) * steps + i
-            rate = s.lr * 0.5 * (1 + math.cos(math.pi * done / (self.passes * steps)))
-            self.optimiser.param_groups[0]["lr"] = rate * min(1.0, (done + 1) / WARM)
-            x = self.real(chosen.sort().values)
-            noise = torch.empty_like(x).normal_(generator=self.generator)
-            loss = denoising_loss(self.network, x, noise, s.noise, learn=True)
-            value = float(loss.detach())
-            if not math.isfinite(value):
-                return math.nan
-            self.optimiser.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)
-            self.optimiser.step()
-            total += value
-            if report is not None:
-                last = {"held-out": self.epochs[-1].held_out_loss} if self.epochs else {}
-                report(done + 1, self.passes * steps, {"loss": value, **last})
-        return total / steps
+    def watch(self, loss: float) -> bool:
+        if not math.isfinite(held_out := self.watched()):
+            return False
+        if held_out < min((e.held_out_loss for e in self.epochs), default=math.inf):
+            self.best = self.weights()
+        self.epochs.append(Denoised(len(self.epochs) + 1, loss, held_out))
+        return True
 
     def watched(self) -> float:
         """The loss of held-out samples, with the same noise each time."""
@@ -189,55 +149,5 @@ class DenoisingTraining:
         noise = torch.empty_like(self.held).normal_(generator=generator)
         return float(denoising_loss(self.network, self.held, noise, self.settings.noise))
 
-    def weights(self) -> list[Tensor]:
-        return [p.detach().clone() for p in self.network.parameters()]
-
-    # Checkpoints
-
-    def keep(self, checkpoint: Checkpoint) -> None:
-        tensors = {f"network.{i}": p for i, p in enumerate(self.weights())}
-        tensors |= {f"best.{i}": p for i, p in enumerate(self.best)}
-        for i, state in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"adam.{i}.{key}": value for key, value in state.items()}
-        tensors["generator"] = self.generator.get_state()
-        checkpoint.save(tensors, asdict(Progress(tuple(self.epochs))))
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on after the last epoch that was kept; nothing is changed by one that is not of such a training."""
-        found = checkpoint.load()
-        if found is None:
-            return
-        tensors, facts = found
-        try:
-            progress = self.recognised(tensors, facts)
-            self.generator.set_state(tensors["generator"])
-        except (FormatError, RuntimeError) as error:
-            raise checkpoint.damaged(str(error)) from error
-        count, device = len(self.best), self.held.device
-        with torch.no_grad():
-            for i, parameter in enumerate(self.network.parameters()):
-                parameter.copy_(tensors[f"network.{i}"])
-        self.best = [tensors[f"best.{i}"].to(device) for i in range(count)]
-        state = {i: {key: tensors[f"adam.{i}.{key}"] for key in ADAM} for i in range(count)}
-        self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
-        self.epochs = list(progress.epochs)
-
-    def recognised(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Progress:
-        """How far a checkpoint is, if its names, shapes and types are those that this training keeps."""
-        progress = restored(Progress, facts, "progress")
-        count = len(progress.epochs)
-        if not 0 < count <= self.passes or [e.epoch for e in progress.epochs] != list(range(1, count + 1)):
-            raise FormatError(f"it has {count} epochs of {self.passes}, or not in order")
-        expected: dict[str, Tensor] = {"generator": self.generator.get_state()}
-        for i, parameter in enumerate(self.best):
-            expected |= {f"network.{i}": parameter, f"best.{i}": parameter}
-            expected |= {f"adam.{i}.{key}": torch.zeros(()) if key == "step" else parameter for key in ADAM}
-        if strange := set(tensors) ^ set(expected):
-            raise FormatError(f"{sorted(strange)[0]} is missing, or one too many")
-        for name, tensor in tensors.items():
-            if tensor.shape != expected[name].shape or tensor.dtype != expected[name].dtype:
-                raise FormatError(f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
-        steps = count * math.ceil(self.n / self.settings.batch)
-        if any(float(tensors[f"adam.{i}.step"]) != steps for i in range(len(self.best))):
-            raise FormatError(f"it has not taken the {steps} steps of its epochs")
-        return progress
+    def progress(self) -> Progress:
+        return Progress(tuple(self.epochs))

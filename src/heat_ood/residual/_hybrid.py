@@ -209,16 +209,26 @@ class Hybrid(Energy):
 
     def parts(self, features: Features) -> tuple[Tensor, Tensor]:
         """The prior's own energy and the residual's, (n,) each."""
-        if self.network is None or self.space_ is None:
-            raise NotFittedError("A hybrid has no energy before it is fitted. Call .fit(features).")
-        z = self.space_(features, self.temperature.dtype)
-        self.check_width(z, self.width, self.space_.columns)
+        z, network = self.points(features)
         prior = self.prior
         if isinstance(prior, GaussianMixture) and prior.space == self.space_:
             energy = prior.energy_of(z)
         else:
             energy = prior.energy(features).to(z)
-        return energy, self.network(z)
+        return energy, network(z)
+
+    def correction(self, features: Features) -> Tensor:
+        """The residual's energy alone, (n,)."""
+        z, network = self.points(features)
+        return network(z)
+
+    def points(self, features: Features) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The samples as points of the residual's space, and the network that reads them."""
+        if self.network is None or self.space_ is None:
+            raise NotFittedError("A hybrid has no energy before it is fitted. Call .fit(features).")
+        z = self.space_(features, self.temperature.dtype)
+        self.check_width(z, self.width, self.space_.columns)
+        return z, self.network
 
     @property
     def width(self) -> int:
