@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from ..energies import create
@@ -14,7 +15,7 @@ from ..features import Features
 from ..heat import HEAT, PAPER_PRIORS, name_of, paper_settings
 from ..residual import Residual
 from ._jobs import Data, Job, Line, Scored, fitted_scores, silence
-from ._runner import look_at
+from ._runner import look_at, result_of
 
 __all__ = [
     "ALIASES",
@@ -39,6 +40,8 @@ PAPER, RELEASED = "HEAT.paper()", "HEAT.paper(), released"
 AS_TEXT, AS_RELEASED = "corrected as in the paper", "corrected as released"
 ALONE = {name: f"{name}, released" for name in PAPER_PRIORS}
 ALIASES = {"heat": FULL, "heat-paper": PAPER, "heat-released": RELEASED}
+TEXT = {name: f"{name}, {AS_TEXT}" for name in PAPER_PRIORS}
+ALIASES |= {f"paper-{name}": row for name, row in TEXT.items()}
 ALIASES |= {f"released-{name}": row for name, row in ALONE.items()}
 """What may be typed for a row's name."""
 
@@ -54,6 +57,8 @@ class Form:
         corrected: where it is given, each corrected prior is a row of its own, with this behind its name.
         alone: there is one prior, and its own energy takes the place of the composition's.
         parts: whether each energy, standardised as it is composed, is kept under its prior's name beside the score.
+        apart: whether each prior is a job of its own, whose scores are kept when it is done: for what takes hours.
+            Its residual is the same, since it does not depend on the others.
     """
 
     kind: str
@@ -62,6 +67,7 @@ class Form:
     corrected: str = ""
     alone: bool = False
     parts: bool = False
+    apart: bool = False
 
     def job(self, title: str, data: Data) -> Job:
         """A job with a row, and perhaps one for each prior."""
@@ -78,6 +84,9 @@ class Form:
         """Fit with a seed, and score; an interrupted fit goes on."""
 
         def run(data: Data, seed: int, folder: Path) -> Scored:
+            if self.apart:
+                jobs = [form.job(row, data) for row, form in self.each.items()]
+                return together(title, jobs, data, seed, folder.parent)
             detector = HEAT(**self.settings, seed=seed)
             fit = fit_of(detector, data, folder, contrast=self.contrast)
             if self.parts:
@@ -95,6 +104,25 @@ class Form:
 
         return run
 
+    @property
+    def each(self) -> dict[str, Form]:
+        """A form for each prior, whose one row is its corrected and standardised energy."""
+        found = {}
+        for prior, row in zip(self.settings["priors"], self.rows, strict=True):
+            name = name_of(prior)
+            only = {"priors": (prior,), "residual": {name: self.settings["residual"][name]}}
+            found[row] = Form("corrected", {**self.settings, **only})
+        return found
+
+
+def together(title: str, jobs: Sequence[Job], data: Data, seed: int, folder: Path) -> Scored:
+    """The mean of what jobs scored, and each beside it; what was done before is read back."""
+    found = [result_of(job, data, seed, folder)[0] for job in jobs]
+    rows = {name: scores for scored in found for name, scores in scored.scores.items()}
+    whole = {key: np.mean([scores[key] for scores in rows.values()], axis=0) for key in data.scored}
+    took = [sum(values) for values in zip(*((s.fit_seconds, s.score_seconds) for s in found), strict=True)]
+    return Scored({title: whole, **rows}, *took)
+
 
 def composed(detector: HEAT, features: Features, title: str) -> dict[str, Tensor]:
     """The score, and each prior's energy, corrected where the detector does, standardised as in its composition."""
@@ -107,10 +135,12 @@ def composed(detector: HEAT, features: Features, title: str) -> dict[str, Tensor
 def forms(data: Data) -> dict[str, Form]:
     """All forms that the data allows, by the name of the row."""
     three = paper_priors(data)
+    as_text = Form("heat", paper_settings(data.preset), corrected=AS_TEXT, apart=True)
     of_the_paper = {
         THREE: Form("composition", {"priors": three, "residual": None}, parts=True),
         CORRECTED: Form("heat", {"priors": three, "residual": Residual()}, parts=True),
-        PAPER: Form("heat", paper_settings(data.preset), corrected=AS_TEXT),
+        PAPER: as_text,
+        **as_text.each,
         RELEASED: Form("heat", paper_settings(data.preset, "released"), corrected=AS_RELEASED),
         **{ALONE[name]: released_alone(data.preset, i) for i, name in enumerate(PAPER_PRIORS) if name in three},
     }
@@ -132,7 +162,8 @@ def released_alone(preset: str, which: int) -> Form:
 
 def usual_forms(data: Data) -> list[str]:
     """Those that are run unless others are chosen: not what takes hours, and not the default with less."""
-    return [name for name, form in forms(data).items() if name != BARE and not form.corrected]
+    slow = {PAPER, RELEASED, *ALONE.values(), *TEXT.values()}
+    return [name for name in forms(data) if name != BARE and name not in slow]
 
 
 def paper_priors(data: Data) -> tuple[str, ...]:

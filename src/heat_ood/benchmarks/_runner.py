@@ -24,7 +24,7 @@ from ..residual import Residual
 from ..results import Curve, Entry, Run
 from ._jobs import Data, Job, Scored
 
-__all__ = ["RATES", "digest_of", "entries", "look_at", "run_jobs", "slug"]
+__all__ = ["RATES", "digest_of", "entries", "look_at", "result_of", "run_jobs", "slug"]
 
 RATES = (0.01, 0.05, 0.1)
 """The false-alarm rates that are asked for after calibration, to see what comes of them."""
@@ -47,19 +47,22 @@ def run_jobs(
     tasks = [(job, seed) for seed in seeds for job in jobs if seed == seeds[0] or not job.once]
     found: dict[tuple[str, int], Scored] = {}
     for done, (job, seed) in enumerate(tasks):
-        file = folder / identity / f"{slug(job)}-{seed}.npz"
-        scored, seconds = kept(job, file), None
-        if scored is None:
-            checkpoint = file.with_suffix(".checkpoint")
-            whole = job.run(data, seed, checkpoint)
-            seconds = whole.fit_seconds + whole.score_seconds * sum(map(len, data.scored.values()))
-            write(file, whole)
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            scored = job.rows(whole)
-        found[job.name, seed] = scored
+        found[job.name, seed], seconds = result_of(job, data, seed, folder / identity)
         if report is not None:
             report(done + 1, len(tasks), f"{job.name}, seed {seed}", seconds)
     return found
+
+
+def result_of(job: Job, data: Data, seed: int, folder: Path) -> tuple[Scored, float | None]:
+    """What a job finds, and the seconds that it took: computed and kept, or read back, for which there are none."""
+    file = folder / f"{slug(job)}-{seed}.npz"
+    if (before := kept(job, file)) is not None:
+        return before, None
+    checkpoint = file.with_suffix(".checkpoint")
+    whole = job.run(data, seed, checkpoint)
+    write(file, whole)
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    return job.rows(whole), whole.fit_seconds + whole.score_seconds * sum(map(len, data.scored.values()))
 
 
 def entries(
