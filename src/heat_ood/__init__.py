@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from .energies import Energy, Prior, create, methods
     from .errors import FormatError, HeatError, InputError, NotFittedError
     from .evaluation import Evaluation, evaluate
+    from .export import load
     from .features import Extractor, Features
-    from .guarding import load, protect
+    from .guarding import protect
     from .heat import HEAT
     from .residual import Residual
 
@@ -40,7 +41,8 @@ _HOMES = {
     "errors": ("FormatError", "HeatError", "InputError", "NotFittedError"),
     "evaluation": ("Evaluation", "evaluate"),
     "features": ("Extractor", "Features"),
-    "guarding": ("load", "protect"),
+    "export": ("load",),
+    "guarding": ("protect",),
     "heat": ("HEAT",),
     "residual": ("Residual",),
 }

@@ -120,6 +120,12 @@ def test_the_finest_false_alarm_rate_is_reached(n: int) -> None:
     assert (calibration.p_value(torch.tensor([n + 1.0])) <= 1 / (n + 1)).all()
 
 
+@pytest.mark.parametrize("fpr", [1e-16, 1e-308, 5e-324])
+def test_a_rate_whose_inverse_is_no_number_is_refused_as_any_other(fpr: float) -> None:
+    with pytest.raises(InputError, match=r"needs at least 999,999,999,999,999 calibration samples; there are 1 in all"):
+        Calibration(torch.zeros(1)).check(fpr)
+
+
 @pytest.mark.parametrize("fpr", [*(1 / k for k in range(3, 120)), 0.07, 0.015, 1e-6, math.nextafter(0.5, 0)])
 def test_too_fine_a_rate_says_how_many_samples_it_takes(fpr: float) -> None:
     needed = next(n for n in range(math.ceil(1 / fpr) - 3, math.ceil(1 / fpr) + 3) if n >= 0 and fpr >= 1 / (n + 1))

@@ -91,7 +91,9 @@ def test_extracted_features_are_reused_and_interrupted_ones_go_on(version: str, 
     loader = [(x[i : i + 8], torch.arange(8) % 4) for i in range(0, 24, 8)]
     whole = extractor.extract(loader, folder / "extracted", progress=False)
     resumed = extractor.extract(loader, folder / "interrupted", progress=False)
-    assert torch.equal(whole.avg, resumed.avg)
+    # what was there is of the processor that made it, what is added of this one
+    same = json.loads((GOLDEN / version / "about.json").read_text())["machine"] == machine()
+    torch.testing.assert_close(resumed.avg, whole.avg, rtol=0 if same else 1e-5, atol=0 if same else 1e-6)
     assert torch.equal(whole.labels, resumed.labels)
     contrast = extractor.contrast(loader, folder / "contrast", progress=False)
     torch.testing.assert_close(contrast.avg, extractor.contrast(loader, progress=False).avg)

@@ -11,6 +11,9 @@ from ..errors import Argument, InputError
 
 __all__ = ["Calibration"]
 
+TINY = 1e-15
+"""Rates below it are said to need as many samples as this one: the inverse of some is no number any more."""
+
 
 class Calibration(nn.Module):
     r"""Scores of held-out ID samples, sorted; the p-value of a score is its rank among them.
@@ -108,6 +111,21 @@ class Calibration(nn.Module):
             p[groups == group] = rank(self.limits[start:end], scores[groups == group])
         return p
 
+    def forward(self, scores: Tensor, groups: Tensor | None = None) -> Tensor:
+        """As :meth:`p_value`, by comparisons alone and nothing checked, so that ``torch.export`` can follow it.
+
+        A score that is no number has the smallest p-value.
+        """
+        scores = scores.to(self.scores.dtype)
+        low = torch.zeros_like(scores, dtype=torch.long) if groups is None else self.offsets[groups]
+        end = torch.full_like(low, len(self.limits)) if groups is None else self.offsets[groups + 1]
+        below = low
+        for bit in reversed(range(len(self.limits).bit_length())):
+            trial = below + 2**bit
+            limits = self.limits[(trial - 1).clamp(max=len(self.limits) - 1)]
+            below = torch.where((trial <= end) & ~(limits >= scores), trial, below)
+        return (1 + end - below).double() / (1 + end - low).double()
+
     def check(self, fpr: float) -> None:
         """Refuse a false-alarm rate that no p-value of this calibration can reach."""
         if not 0 < fpr < 1:
@@ -115,7 +133,7 @@ class Calibration(nn.Module):
         n = self.smallest
         if fpr < 1 / (n + 1):
             where = "in the smallest predicted class" if self.per_class else "in all"
-            needed = math.ceil(1 / fpr) - 1
+            needed = math.ceil(1 / max(fpr, TINY)) - 1
             needed -= 1 / needed <= fpr  # 1 / fpr may be rounded up
             raise InputError(
                 f"A false-alarm rate of {fpr:g} needs at least {needed:,} calibration samples; there are {n:,} "

@@ -19,7 +19,7 @@ from ._settings import MOST_PARTS, check_settings
 __all__ = ["Composition", "compose"]
 
 
-def compose(energies: Tensor, beta: float, weights: Tensor | None = None) -> Tensor:
+def compose(energies: Tensor, beta: float, weights: Sequence[float] | Tensor | None = None) -> Tensor:
     r"""The composition of HEAT over the last dimension.
 
     .. math:: E^β = \frac1β \log \sum_k w_k \exp(β E_k), \qquad \sum_k w_k = 1
@@ -37,10 +37,8 @@ def compose(energies: Tensor, beta: float, weights: Tensor | None = None) -> Ten
         >>> [round(compose(e, beta).item(), 3) for beta in (-torch.inf, -1e-9, 0.0, 1.0, torch.inf)]
         [1.0, 2.0, 2.0, 2.434, 3.0]
     """
-    k = energies.shape[-1]
-    weights = energies.new_full((k,), 1 / k) if weights is None else (weights / weights.sum()).to(energies)
-    energies, weights = energies[..., weights > 0], weights[weights > 0]
-    mean = energies @ weights
+    energies, shares = weighed(energies, weights)
+    mean = energies @ shares
     if abs(beta) < torch.finfo(energies.dtype).tiny:  # it would be rounded to zero, and divided by
         return mean
     extreme = energies.amax(-1) if beta > 0 else energies.amin(-1)
@@ -49,9 +47,22 @@ def compose(energies: Tensor, beta: float, weights: Tensor | None = None) -> Ten
     # about the mean, a small beta does not lose the energies in the rounding of the exponential; about the extreme,
     # a large one does not overflow
     deviation = beta * (energies - mean[..., None])
-    small = mean + (torch.expm1(deviation) @ weights).log1p() / beta
-    large = extreme + ((beta * (energies - extreme[..., None])).exp() @ weights).log() / beta
+    small = mean + (torch.expm1(deviation) @ shares).log1p() / beta
+    large = extreme + ((beta * (energies - extreme[..., None])).exp() @ shares).log() / beta
     return torch.where(deviation.amax(-1) < 1, small, large)
+
+
+def weighed(energies: Tensor, weights: Sequence[float] | Tensor | None) -> tuple[Tensor, Tensor]:
+    """The energies that count and their shares, which sum to one; what counts is told by numbers, never by a tensor
+    of the graph, which ``torch.export`` could not follow."""
+    k = energies.shape[-1]
+    if weights is None:
+        return energies, energies.new_full((k,), 1 / k)
+    given = [float(w) for w in (weights.tolist() if isinstance(weights, Tensor) else weights)]
+    values = torch.tensor(given, dtype=torch.float64, device=energies.device)
+    shares, least = (values / values.sum()).to(energies), torch.finfo(energies.dtype).tiny * sum(given)
+    kept = [i for i, w in enumerate(given) if w > least]
+    return (energies, shares) if len(kept) == k else (energies[..., kept], shares[kept])
 
 
 @storable("composition")
@@ -142,8 +153,7 @@ class Composition(Energy):
 
     def joined(self, energies: Tensor) -> Tensor:
         """Standardise and compose the parts' energies, (n, K)."""
-        weights = None if self.weights is None else energies.new_tensor(self.weights, dtype=torch.float64)
-        return compose((energies - self.centres) / self.spreads, self.beta, weights)
+        return compose((energies - self.centres) / self.spreads, self.beta, self.weights)
 
 
 def check_weights(weights: Sequence[float] | None, count: int) -> None:

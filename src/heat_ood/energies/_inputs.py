@@ -220,14 +220,16 @@ class InputEnergy(Energy):
         return Calibration.by_class(found.scores, found.classes, found.width, resolution)
 
     def resolution_of(self, first: Sequence[Inputs], scores: Tensor) -> Tensor:
-        """How much scores move with the batch: some of the first samples are scored again, one by one."""
-        if not len(scores):
-            return scores
-        alone = [
-            self.judge(inputs.rows(slice(i, i + 1)))[0] for inputs in first for i in range(min(ALONE, len(inputs)))
-        ]
-        moved = float((torch.cat(alone).cpu() - scores[: len(alone)]).abs().max()) if alone else 0.0
-        return least_resolution(scores).clamp(min=MARGIN * moved)
+        """How much scores move with the batch: some of the first samples, from the lowest score to the highest, are
+        scored again, one by one."""
+        moved, start = 0.0, 0
+        for inputs in first:
+            order = scores[start : start + len(inputs)].argsort(stable=True)
+            for i in order[torch.linspace(0, len(order) - 1, min(ALONE, len(order))).round().long()].tolist():
+                alone = self.judge(inputs.rows(slice(i, i + 1)))[0]
+                moved = max(moved, abs(float(alone.cpu()[0] - scores[start + i])))
+            start += len(inputs)
+        return least_resolution(scores).clamp(min=MARGIN * moved) if len(scores) else scores
 
     def p_value(self, data: Any) -> Any:
         """The share of ID samples at least as unusual, ``(1 + #{calibration >= score}) / (n + 1)``, float64."""

@@ -19,6 +19,7 @@ from ._double import precision as precision
 from ._extractor import Extractor
 from ._features import Features
 from ._finite import check_finite as check_finite
+from ._graph import readable_graph as readable_graph
 from ._guard import Guard, Guarded
 from ._heads import outputs_of as outputs_of
 from ._manifest import FEATURES_FILE as FEATURES_FILE

@@ -60,6 +60,11 @@ class Inputs(NamedTuple):
     def __len__(self) -> int:
         return len(self.tensors[0])
 
+    @property
+    def size(self) -> int:
+        """How many samples there are; in a graph, a number that is not known yet."""
+        return self.tensors[0].shape[0]
+
     def rows(self, rows: slice) -> Inputs:
         """The inputs of some samples."""
         n = len(self)

@@ -167,6 +167,12 @@ class Extractor:
         reading.fingerprint = self._fingerprint_of(weights)
         return reading
 
+    def flow(self, inputs: Inputs) -> tuple[Plan, Stage, bool]:
+        """Where the features flow, on which stage, and whether in half precision; found by a pass."""
+        self.forward(inputs)
+        flow, weights = self._tracker.flow, self._tracker.weights_of(self.network)
+        return flow.plan, flow.stage, self.autocast is not None or weights.half
+
     def recorded(self, stage: Stage, inputs: Inputs, half: bool) -> tuple[Plan, Reading | None]:
         """Where the features flow, by a pass that looks at every call."""
         if self._names is None:

@@ -52,7 +52,7 @@ class Guard(nn.Module):
             images: a batch as the model takes it, ``(images, labels)``, or a dictionary of inputs.
             batch: the inputs by name instead, as models of Hugging Face are called: ``guard(**batch)``.
         """
-        logits, features = self._read(batch if images is None else images)
+        logits, features = self.read(batch if images is None else images)
         score = self.detector.score(features)
         return Guarded(logits, score, self._p_value(features, score))
 
@@ -65,7 +65,7 @@ class Guard(nn.Module):
     @torch.no_grad()
     def predict(self, images: Any, fpr: float = 0.05) -> Tensor:
         """True where an image is out-of-distribution, at a false-alarm rate of at most ``fpr``."""
-        return torch.as_tensor(self.detector.predict(self._read(images)[1], fpr=fpr))
+        return torch.as_tensor(self.detector.predict(self.read(images)[1], fpr=fpr))
 
     def verify(self) -> None:
         """Refuse a model whose weights are not those that the detector was fitted with, to the last bit.
@@ -84,7 +84,12 @@ class Guard(nn.Module):
                 "then, or protect the model anew."
             )
 
-    def _read(self, images: Any) -> tuple[Tensor | None, Features]:
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def read(self, images: Any) -> tuple[Tensor | None, Features]:
+        """The model's logits and the features of a batch, where the detector is, if the model is its own.
+
+        ``torch.compile`` leaves it as it is: it would go past the modules that tell what flows through them.
+        """
         logits, features = self.extractor.read(images)
         self._check(features.fingerprint)
         own = self.detector.device

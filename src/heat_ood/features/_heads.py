@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import Argument, InputError
+from ._double import precision
 from ._tracing import Node
 
 __all__ = ["Candidate", "find_head", "linear_call", "outputs_of", "reproduces"]
@@ -75,7 +76,7 @@ def flat(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
 
 def apply_head(z: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     dtype = torch.float64 if z.dtype == weight.dtype == torch.float64 else torch.float32
-    with torch.autocast(z.device.type, enabled=False):
+    with precision(z.device):
         return F.linear(z.to(dtype), weight.to(z.device, dtype), None if bias is None else bias.to(z.device, dtype))
 
 

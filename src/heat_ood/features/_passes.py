@@ -41,7 +41,7 @@ class Watcher(Counter):
 
     def __init__(self, plan: Plan, inputs: Inputs) -> None:
         super().__init__()
-        self.plan, self.n, self.mask = plan, len(inputs), inputs.mask
+        self.plan, self.n, self.mask = plan, inputs.size, inputs.mask
         self.std: Tensor | None = None
         self.linear: tuple[Tensor, Tensor, Tensor | None] | None = None
 
@@ -52,7 +52,7 @@ class Watcher(Counter):
             if (
                 maps.slot < len(tensors)
                 and tensors[maps.slot].ndim > maps.channel
-                and len(tensors[maps.slot]) == self.n
+                and tensors[maps.slot].shape[0] == self.n
             ):
                 self.std = maps.pool(tensors[maps.slot], self.mask).std
         if self.plan.given is None and (self.position, name) == self.plan.site:
@@ -91,17 +91,17 @@ class Reader:
 
     def _read(self, name: str, entering: bool, values: Any) -> None:
         """Read now what a later call may change in place."""
-        plan, n = self.plan, len(self.inputs)
+        plan, n = self.plan, self.inputs.size
         if (site := plan.maps_at) is not None and (site.module, site.entering) == (name, entering):
             assert plan.maps is not None
             found = at(site, values)
-            if self.std is not None or found.ndim <= plan.maps.channel or len(found) != n:
+            if self.std is not None or found.ndim <= plan.maps.channel or found.shape[0] != n:
                 raise FlowError
             self.std = plan.maps.pool(found, self.inputs.mask).std
         if (site := plan.features_at) is not None and (site.module, site.entering) == (name, entering):
             assert plan.head is not None
             found, width = at(site, values), plan.head[0].shape[1]
-            if self.z is not None or found.numel() != n * width or len(found) != n:
+            if self.z is not None or found.numel() != n * width or found.shape[0] != n:
                 raise FlowError
             self.z = found.detach().reshape(n, width).clone()
 
@@ -121,13 +121,15 @@ def at(site: Site, values: Any) -> Tensor:
     raise FlowError
 
 
-def tap(stage: Stage, inputs: Inputs, plan: Plan, half: bool, maps: dict[str, Tensor] | None = None) -> Reading:
+def tap(
+    stage: Stage, inputs: Inputs, plan: Plan, half: bool, maps: dict[str, Tensor] | None = None, verify: bool = True
+) -> Reading:
     """A pass whose flow is known; :class:`FlowError` if it takes another way. The layers go into ``maps`` unpooled."""
     watcher = None if plan.direct else Watcher(plan, inputs)
     reader = Reader(plan, inputs, watcher, maps)
     with stage.listening(reader, plan.tapped), nullcontext() if watcher is None else watcher:
         output = called(stage.model, inputs)
-    outputs = outputs_of(output, len(inputs))
+    outputs = outputs_of(output, inputs.size)
     linear, std = (reader.linear, reader.std) if watcher is None else (watcher.linear, watcher.std)
     lost = (
         (plan.site and linear is None)
@@ -137,7 +139,7 @@ def tap(stage: Stage, inputs: Inputs, plan: Plan, half: bool, maps: dict[str, Te
     )
     if lost or (watcher is not None and watcher.position != plan.calls):
         raise FlowError
-    return conclude(plan, outputs, linear, std, reader.layers, half)
+    return conclude(plan, outputs, linear, std, reader.layers, half, verify)
 
 
 def conclude(
@@ -147,6 +149,7 @@ def conclude(
     std: Tensor | None,
     layers: dict[str, Layer],
     half: bool,
+    verify: bool = True,
 ) -> Reading:
     """Put a reading together and verify its head; without a head the model's output is the feature vector."""
     output = None if plan.output is None else outputs[plan.output]
@@ -158,15 +161,15 @@ def conclude(
         return Reading(features.avg, features.std if output.ndim > 2 else std, layers, logits, plan.given)
     z, weight, bias = linear
     made = apply_head(z, weight, bias)
-    if output is not None and not reproduces(made, output, half):
+    if output is not None and verify and not reproduces(made, output, half):
         raise FlowError
-    logits = made if output is None else output.reshape(len(output), -1)
+    logits = made if output is None else output.reshape(output.shape[0], -1)
     return Reading(pooled(z), std, layers, logits, (weight, bias), made)
 
 
 def pool_layer(name: str, output: Any, inputs: Inputs, channel: int | None, patches: slice | None) -> Layer:
-    tensor, n = next(tensors_of(output), None), len(inputs)
-    if tensor is None or not tensor.is_floating_point() or tensor.ndim < 2 or len(tensor) != n:
+    tensor, n = next(tensors_of(output), None), inputs.size
+    if tensor is None or not tensor.is_floating_point() or tensor.ndim < 2 or tensor.shape[0] != n:
         shape = "no tensor" if tensor is None else f"a tensor of shape {tuple(tensor.shape)}"
         raise InputError(
             f"The layer {name!r} returns {shape} for {n} samples; it must return maps, tokens or vectors, a row a "

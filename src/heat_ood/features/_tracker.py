@@ -47,6 +47,12 @@ class Tracker:
         """A copy finds the way anew."""
         return Tracker, ()
 
+    @property
+    def flow(self) -> Flow:
+        """Where the features flowed in the last pass."""
+        assert self._flow is not None
+        return self._flow
+
     def weights_of(self, network: nn.Module) -> Weights:
         """A model's tensors, looked at again where a part of it was exchanged."""
         known = self._weights

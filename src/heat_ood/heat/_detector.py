@@ -289,7 +289,7 @@ class HEAT(Energy):
             corrected.append(hybrid)
         score = self.composition.joined(torch.stack(corrected, 1))
         if isinstance(self.inner, Hybrid):
-            _, residual = self.inner.parts(features)
+            residual = self.inner.correction(features)
             found |= {"prior/joint": score, "residual/joint": residual}
             score = score / self.inner.temperature + residual
         return {**found, "score": score}

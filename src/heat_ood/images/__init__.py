@@ -2,6 +2,7 @@
 
 from ._archives import read_encoded as read_encoded
 from ._decoding import UnreadableImageError
+from ._decoding import cause_of as cause_of
 from ._decoding import decode_stream as decode_stream
 from ._files import images_below as images_below
 from ._files import is_image as is_image

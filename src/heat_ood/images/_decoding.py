@@ -11,7 +11,7 @@ from ..errors import Argument, InputError
 from ._depth import eight_bits
 from ._regular import opened
 
-__all__ = ["UnreadableImageError", "decode", "decode_stream", "defect_of"]
+__all__ = ["UnreadableImageError", "cause_of", "decode", "decode_stream", "defect_of"]
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
 """Pillow's decoders of the kinds of files that count as images. Others may start programs, as PostScript's does."""
@@ -57,10 +57,15 @@ def attempt(file: Path) -> tuple[str | None, Image.Image | None]:
         return cause_of(error), None
 
 
-def decode_stream(stream: BinaryIO) -> Image.Image:
-    """The picture in an open file, the first where there are several; the caller says which file, where it fails."""
+def decode_stream(stream: BinaryIO, most: int | None = None) -> Image.Image:
+    """The picture in an open file, the first where there are several; the caller says which file, where it fails.
+
+    Args:
+        stream: of the file, at its start.
+        most: pixels that are decoded; None is Pillow's own limit.
+    """
     with Image.open(stream, formats=FORMATS) as image:
-        most = Image.MAX_IMAGE_PIXELS
+        most = Image.MAX_IMAGE_PIXELS if most is None else most
         if most is not None and image.width * image.height > most:
             raise InputError(
                 f"It has {image.width:,} × {image.height:,} pixels, and more than {most:,} are not decoded."

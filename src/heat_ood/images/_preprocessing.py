@@ -100,11 +100,19 @@ class Preprocessing:
         )
 
     def __call__(self, image: Image.Image) -> Tensor:
+        return self.normalised(self.pixels(image)[None])[0]
+
+    def pixels(self, image: Image.Image) -> np.ndarray[Any, Any]:
+        """A decoded image resized and cropped, (h, w, c), uint8, not normalised."""
         image = eight_bits(image).convert("RGB" if len(self.mean) == 3 else "L")
         if self.size is not None:
             image = self.resize(image, self.size)
-        pixels = np.array(image, dtype=np.float32).reshape(image.height, image.width, -1) / 255
-        return (torch.from_numpy(pixels).permute(2, 0, 1) - self.column(self.mean)) / self.column(self.std)
+        return np.array(image).reshape(image.height, image.width, -1)
+
+    def normalised(self, pixels: np.ndarray[Any, Any]) -> Tensor:
+        """Pixels, (n, h, w, c), uint8, as the model takes them, (n, c, h, w)."""
+        values = torch.from_numpy(pixels.astype(np.float32) / 255).permute(0, 3, 1, 2).contiguous()
+        return (values - self.column(self.mean)) / self.column(self.std)
 
     def resize(self, image: Image.Image, size: tuple[int, int]) -> Image.Image:
         height, width = size

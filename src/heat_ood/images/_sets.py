@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import zipfile
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -19,6 +19,8 @@ from ._decoding import UnreadableImageError, decode
 from ._preprocessing import Preprocessing
 
 __all__ = ["ArrayImages", "FolderImages", "ImageSet"]
+
+_T = TypeVar("_T")
 
 
 class ImageSet(Dataset[Any]):
@@ -45,15 +47,22 @@ class ImageSet(Dataset[Any]):
         return len(self.rows)
 
     def __getitem__(self, index: int) -> Tensor | tuple[Tensor, int]:
+        x = self._prepared(index, self.preprocessing)
+        return x if self.targets is None else (x, int(self.targets[index]))
+
+    def pixels(self, index: int) -> np.ndarray[Any, Any]:
+        """One image resized and cropped, (h, w, c), uint8, not normalised."""
+        return self._prepared(index, self.preprocessing.pixels)
+
+    def _prepared(self, index: int, prepare: Callable[[Image.Image], _T]) -> _T:
         if not 0 <= index < len(self):
             raise IndexError(f"image {index} of {len(self)}")
         image = self.read(self.rows[index])
         try:
-            x = self.preprocessing(image)
+            return prepare(image)
         except InputError as error:
             name = f"image {index}" if self.files is None else f"image {self.files[index]}"
             raise UnreadableImageError(f"The {name} of {self.root} cannot be used. {error}") from error
-        return x if self.targets is None else (x, int(self.targets[index]))
 
     @abstractmethod
     def read(self, row: int) -> Image.Image:
