@@ -7,16 +7,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
-from safetensors.torch import save_file
-from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from typer.testing import CliRunner
 
 from heat_ood.cli import app
+from reader_data import NETS, furnish, trained
 
 TEXT = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
@@ -27,54 +24,17 @@ COMMANDS = [
     for line in re.sub(r"\\\n\s*", " ", block).splitlines()
     if line.strip().startswith("heat-ood ")
 ]
-NETS = """
-from torch import nn
-
-
-def small():
-    first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
-    second = nn.Sequential(nn.Conv2d(8, 12, 3, padding=1), nn.ReLU())
-    return nn.Sequential(first, second, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 2))
-"""
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The residual:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::heat_ood.errors.Notice"),
 ]
 
 
-def picture(path: Path, seed: int, label: int) -> None:
-    pixels = np.random.default_rng(seed).integers(60 * label, 60 * label + 120, (12, 12, 3), dtype=np.uint8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(path)
-
-
-def trained(model: nn.Module) -> nn.Module:
-    """A few steps on images of the two kinds, dark and bright."""
-    torch.manual_seed(0)
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(60):
-        labels = torch.randint(0, 2, (32,))
-        x = (torch.rand(32, 3, 12, 12) * 120 + 60 * labels.view(-1, 1, 1, 1)) / 255
-        loss = nn.functional.cross_entropy(model((x - 0.45) / 0.22), labels)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return model.eval()
-
-
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder as a reader of the README has it: a network, its weights, images in folders, a photograph."""
+    """A folder as a reader of the README has it."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "nets.py").write_text(NETS)
-    space: dict[str, Any] = {}
-    exec(NETS, space)
-    save_file(trained(space["small"]()).state_dict(), "small.safetensors")
-    for part, count, first in (("train", 40, 0), ("held-out", 30, 500)):
-        for label, name in enumerate(("dark", "bright")):
-            for i in range(count):
-                picture(tmp_path / part / name / f"{i}.png", first + 1000 * label + i, label)
-    picture(tmp_path / "photo.png", 99, 1)
+    furnish(tmp_path)
     return tmp_path
 
 

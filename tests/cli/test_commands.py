@@ -24,8 +24,8 @@ FOLDER = Path(_commands.__path__[0])
 FILES = sorted(file for file in FOLDER.glob("*.py") if file.name != "__init__.py")
 SOURCE = Path(__file__).parents[2] / "src"
 TODAY = (
-    *("demo", "protect", "check", "extract", "contrast", "compare", "fit", "calibrate", "score", "evaluate"),
-    *("info", "methods", "benchmark", "report", "train-backbone"),
+    *("demo", "protect", "check", "serve", "extract", "contrast", "compare", "fit", "calibrate", "score", "export"),
+    *("evaluate", "info", "methods", "benchmark", "report", "train-backbone"),
 )
 NEW = '''
 from typing import Annotated, Any
@@ -66,7 +66,7 @@ def test_a_new_command_is_a_new_file(with_a_new_file: typer.Typer, monkeypatch: 
         return CliRunner().invoke(with_a_new_file, list(arguments))
 
     listed = [line.split()[1] for line in run("--help").stdout.splitlines() if line.startswith("│ ")]
-    assert [name for name in listed if not name.startswith("-")] == [*TODAY[:7], "count-sheep", *TODAY[7:]]
+    assert [name for name in listed if not name.startswith("-")] == [*TODAY[:8], "count-sheep", *TODAY[8:]]
     assert "[default: (42)]" in run("count-sheep", "--help").stdout
     assert run("count-sheep").stdout == "one, two\n"
     interrupted = run("count-sheep", "--fail", "interrupted")

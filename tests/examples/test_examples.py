@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import os
 import re
 import socket
@@ -16,17 +17,24 @@ from types import ModuleType
 from typing import Any
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 from ipykernel.kernelspec import write_kernel_spec
 from nbclient import NotebookClient
+from PIL import Image
 from safetensors.torch import save_file
 
-from heat_ood import Features
+from export_data import SMALL, guarded
+from heat_ood import HEAT, Features
 from heat_ood.errors import Notice
+from heat_ood.export import export
+from heat_ood.guarding import LiveJudge
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SCRIPTS = ("own_model", "timm_model", "text_classifier", "arrays_alone", "own_method")
+ALONE = "onnx_alone"
+"""It uses what was exported, and imports nothing of ours."""
 NOTEBOOK = FOLDER / "comparing_detectors.ipynb"
 LINES = 85
 
@@ -178,6 +186,40 @@ def test_comparing_detectors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert all(near(rate, 360, 359) for rate in alarms.values())
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_onnx_alone(tmp_path: Path) -> None:
+    """In a process of its own, which has neither torch nor heat-ood; it says what the guard says."""
+    guard = guarded(HEAT(residual=SMALL), contrast=False)
+    export(guard, tmp_path / "guard.onnx")
+    sizes = {"wide.png": (31, 20), "tall.png": (9, 40), "exact.png": (10, 12)}
+    for seed, (name, size) in enumerate(sizes.items()):
+        pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / name)
+    run = (
+        "import json, sys; import onnx_alone; rows = onnx_alone.main(sys.argv[1:]); print(json.dumps(rows)); "
+        "assert not {'torch', 'heat_ood'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", run, "guard.onnx", *sizes],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(FOLDER)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *said, rows = done.stdout.splitlines()
+    assert len(said) == 3
+    judge = LiveJudge(guard)
+    assert judge.preprocessing is not None
+    live = judge.judge(np.stack([judge.preprocessing.pixels(Image.open(tmp_path / name)) for name in sizes]))
+    for i, row in enumerate(json.loads(rows)):
+        assert row["score"] == pytest.approx(live.score[i], abs=1e-3)
+        assert row["class"] == ("ant", "bee", "cat")[int(live.logits[i].argmax())]
+        assert row["energies"].keys() == live.energies.keys()
+    assert len((FOLDER / f"{ALONE}.py").read_text(encoding="utf-8").splitlines()) <= LINES
+
+
 # What all have in common
 
 
@@ -190,7 +232,7 @@ def sources() -> dict[str, str]:
 
 def test_none_is_forgotten() -> None:
     files = {file.name for file in FOLDER.iterdir() if file.is_file()} - {"README.md"}
-    assert files == {f"{name}.py" for name in SCRIPTS} | {NOTEBOOK.name}
+    assert files == {f"{name}.py" for name in (*SCRIPTS, ALONE)} | {NOTEBOOK.name}
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert all(f"({file})" in readme for file in files)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._output import note
 
 if TYPE_CHECKING:
     from ..images import FolderImages, ImageSet
 
-__all__ = ["images_at", "images_named", "is_single"]
+__all__ = ["images_at", "images_named", "is_single", "pixels_of"]
 
 SHOWN = 20
 """So many skipped images are named on the terminal."""
@@ -31,6 +31,14 @@ def images_at(path: Path, *, labels: bool, limit: int | None = None, skip_unread
         if len(images.skipped) > SHOWN:
             note(f"  and {len(images.skipped) - SHOWN:,} more")
     return images
+
+
+def pixels_of(images: ImageSet, size: int) -> Iterator[Any]:
+    """The images resized and cropped as they are prepared, (n, h, w, c), uint8, a batch at a time."""
+    import numpy as np
+
+    for start in range(0, len(images), size):
+        yield np.stack([images.pixels(i) for i in range(start, min(start + size, len(images)))])
 
 
 def is_single(path: Path) -> bool:

@@ -124,17 +124,21 @@ class ModelOptions:
             asked = "as the model asks"
         else:
             found, asked = Preprocessing(size=own_size(images) or (FOLDER_SIZE, FOLDER_SIZE)), ""
+        found = self.changed(found, keep_crop=before is not None)
+        if seen is not None:
+            seen.check(Seen(preprocessing=found.to_dict()))
+        return found, asked or self.assumed(images)
+
+    def changed(self, found: Preprocessing, keep_crop: bool = False) -> Preprocessing:
+        """As the options say, where they say something."""
         if self.size is not None:
-            found = replace(found, size=(self.size, self.size), crop_pct=found.crop_pct if before else 1.0)
+            found = replace(found, size=(self.size, self.size), crop_pct=found.crop_pct if keep_crop else 1.0)
         changes: dict[str, Any] = {
             "crop_pct": self.crop_pct,
             "mean": numbers(self.mean, "--mean"),
             "std": numbers(self.std, "--std"),
         }
-        found = replace(found, **{name: value for name, value in changes.items() if value is not None})
-        if seen is not None:
-            seen.check(Seen(preprocessing=found.to_dict()))
-        return found, asked or self.assumed(images)
+        return replace(found, **{name: value for name, value in changes.items() if value is not None})
 
     def assumed(self, images: ImageSet) -> str:
         """What was taken for granted of a model that does not say how its images are prepared."""

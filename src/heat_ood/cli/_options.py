@@ -7,16 +7,19 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["FALSE_ALARMS", "FROM_IMAGES", "Detector", "Json", "Members", "Out", "Overwrite"]
+__all__ = ["FALSE_ALARMS", "FROM_IMAGES", "Detector", "Json", "Members", "Out", "Overwrite", "Trust"]
 
 FALSE_ALARMS = 0.05
 """The rate that the verdicts of a guard hold."""
 FROM_IMAGES = "From images"
 """The panel of the help with what matters for images alone."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Detector = Annotated[Path, typer.Argument(help="A folder that heat-ood fit wrote.")]
+Detector = Annotated[Path, typer.Argument(help="A folder that heat-ood fit wrote, or a file of heat-ood export.")]
 Out = Annotated[
     Path, typer.Option(help="A folder for the features; what they were made of is written beside it, OUT.json.")
+]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Open an exported .pt2 file although that may run code which is in it.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start anew, even if there are features.")]
 Members = Annotated[

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._images import images_named
-from .._options import FALSE_ALARMS, Json
+from .._images import images_named, pixels_of
+from .._options import FALSE_ALARMS, Json, Trust
 from .._output import emit, show
 from .._registry import command
 
 if TYPE_CHECKING:
-    from ...features import Guard
+    from ...guarding import Judge
     from ...images import FolderImages
 
 __all__ = ["check"]
@@ -25,15 +25,15 @@ BATCH = 32
 LARGEST = 1 << 28
 """Bytes that are read from standard input."""
 STANDARD_INPUT = "-"
-VERDICTS = {True: "unlike the training data", False: "like the training data"}
 
 
 @command(order=14)
 def check(
-    guard: Annotated[Path, typer.Argument(help="A folder that heat-ood protect wrote.")],
+    guard: Annotated[Path, typer.Argument(help="A folder that heat-ood protect wrote, or a file of heat-ood export.")],
     images: Annotated[
         list[str], typer.Argument(help="Image files, folders of them, or - for an image on standard input.")
     ],
+    trust: Trust = False,
     json: Json = False,
 ) -> None:
     """Judge images: like the training data, or unlike it, at a false-alarm rate of 5 %. Exits with 3 if any is unlike.
@@ -42,9 +42,9 @@ def check(
 
       heat-ood check guard photo.jpg
 
-      heat-ood check guard photos/ more/*.png
+      heat-ood check guard.onnx photos/ more/*.png
     """
-    from ...guarding import load
+    from ...guarding import VERDICTS
 
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="heat-ood-") as folder:
@@ -52,8 +52,8 @@ def check(
         if STANDARD_INPUT in images:
             piped.write_bytes(standard_input())
         found = images_named([piped if name == STANDARD_INPUT else Path(name) for name in images])
-        opened = opened_guard(guard, load)
-        for row in judged(opened, found):
+        judge, rate = opened_judge(guard, trust)
+        for row in judged(judge, found, rate):
             row["file"] = STANDARD_INPUT if row["file"] == str(piped) else row["file"]
             rows.append(row)
             if not json:
@@ -61,9 +61,9 @@ def check(
                 show(f"{row['file']}: {row['verdict']} (p-value {row['p_value']:.4f}{named})")
     flagged = sum(row["ood"] for row in rows)
     if json:
-        emit({"guard": str(guard), "fpr": FALSE_ALARMS, "images": rows, "flagged": flagged})
+        emit({"guard": str(guard), "fpr": rate, "images": rows, "flagged": flagged})
     elif len(rows) > 1:
-        show(f"{flagged:,} of {len(rows):,} images are {VERDICTS[True]}, at a false-alarm rate of {FALSE_ALARMS:.0%}")
+        show(f"{flagged:,} of {len(rows):,} images are {VERDICTS[True]}, at a false-alarm rate of {100 * rate:.3g}%")
     if flagged:
         raise typer.Exit(3)
 
@@ -78,12 +78,21 @@ def standard_input() -> bytes:
     return found
 
 
-def opened_guard(path: Path, load: Any) -> Guard:
-    """A guard that can judge image files."""
+def opened_judge(path: Path, trust: bool) -> tuple[Judge, float]:
+    """A guard, in a folder or exported, that can judge image files, and the false-alarm rate of its verdicts."""
     from ...energies import DETECTOR_FILE
     from ...errors import InputError
-    from ...guarding import GUARD_FILE
+    from ...export import Exported, is_exported
+    from ...features import Guard
+    from ...guarding import GUARD_FILE, LiveJudge, load
 
+    if is_exported(path):
+        exported = Exported(path, trust=trust)
+        if exported.preprocessing is None:
+            raise InputError(
+                f"{path} judges features, not images. Export the guard with its model, or use heat-ood score."
+            )
+        return exported, exported.facts.fpr
     if not (path / GUARD_FILE).is_file():
         what = (
             "is a detector without its model: use heat-ood score" if (path / DETECTOR_FILE).is_file() else "is no guard"
@@ -91,43 +100,34 @@ def opened_guard(path: Path, load: Any) -> Guard:
         raise InputError(f"{path} {what}. Pass a folder that heat-ood protect wrote.")
     guard: Guard = load(path)
     guard.detector.require_calibrated().check(FALSE_ALARMS)
-    seen = guard.detector.seen_
-    if seen is None or seen.preprocessing is None:
+    judge = LiveJudge(guard)
+    if judge.preprocessing is None:
         raise InputError(
             f"The guard in {path} does not know how images were prepared for its model. Make it with heat-ood protect, "
             "or call it in Python, with images that are prepared."
         )
-    return guard
+    return judge, FALSE_ALARMS
 
 
-def judged(guard: Guard, images: FolderImages) -> Iterator[dict[str, Any]]:
+def judged(judge: Judge, images: FolderImages, rate: float) -> Iterator[dict[str, Any]]:
     """The verdict on each image, a batch in memory at a time."""
-    import torch
-    from torch.utils.data import DataLoader
+    from ...guarding import VERDICTS, class_name
 
-    from ...files import restored
-    from ...images import Preprocessing
-
-    images.preprocessing = restored(Preprocessing, dict(guard.detector.seen_.preprocessing), "preprocessing")
+    assert judge.preprocessing is not None
+    images.preprocessing = judge.preprocessing
     names = iter(images.files)
-    for batch in DataLoader(images, batch_size=BATCH):
-        logits, scores, p_values = guard(batch)
-        classes = torch.full((len(scores),), -1) if logits is None else logits.argmax(1)
-        width = 0 if logits is None else logits.shape[1]
-        for score, p_value, index in zip(scores.tolist(), p_values.tolist(), classes.tolist(), strict=True):
-            ood = p_value <= FALSE_ALARMS
+    for pixels in pixels_of(images, BATCH):
+        found = judge.judge(pixels)
+        assert found.p_value is not None
+        width = 0 if found.logits is None else found.logits.shape[1]
+        classes = [-1] * len(pixels) if found.logits is None else found.logits.argmax(1).tolist()
+        for score, p_value, index in zip(found.score.tolist(), found.p_value.tolist(), classes, strict=True):
+            ood = p_value <= rate
             yield {
                 "file": next(names),
                 "verdict": VERDICTS[ood],
                 "ood": ood,
                 "p_value": p_value,
                 "score": score,
-                "class": class_name(guard.classes, index, width),
+                "class": None if index < 0 else class_name(judge.classes, index, width),
             }
-
-
-def class_name(names: tuple[str, ...] | None, index: int, width: int) -> str | None:
-    """The name of a class; its number where the names are not known, or are not as many as the classes."""
-    if index < 0:
-        return None
-    return names[index] if names is not None and len(names) == width else str(index)

@@ -18,13 +18,13 @@ __all__ = ["info"]
 
 @command(order=90)
 def info(
-    path: Annotated[Path, typer.Argument(help="A guard, a detector, or stored features.")],
+    path: Annotated[Path, typer.Argument(help="A guard, a detector, stored features, or an exported file.")],
     verify: Annotated[
         bool, typer.Option("--verify", help="Read stored features whole and compare their checksums.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Say what a folder holds: a guard or a detector (checked whole), or stored features, and what they saw.
+    """Say what a folder or an exported file holds: a guard or a detector, or stored features, and what they saw.
 
     Of stored features sizes, headers and the ends of each file are checked; --verify reads all of them.
 
@@ -34,10 +34,13 @@ def info(
     """
     from ...energies import DETECTOR_FILE
     from ...errors import InputError
+    from ...export import is_exported
     from ...features import FEATURES_FILE
     from ...guarding import GUARD_FILE
 
-    if (path / GUARD_FILE).exists():
+    if is_exported(path):
+        about_exported(path, json)
+    elif (path / GUARD_FILE).exists():
         about_guard(path, json)
     elif (path / DETECTOR_FILE).exists():
         about_detector(path, json)
@@ -49,6 +52,36 @@ def info(
             f"{path} is neither a guard, nor a detector, nor stored features. {what}; pass what heat-ood protect, fit "
             "or extract wrote."
         )
+
+
+def about_exported(path: Path, json: bool) -> None:
+    """What the file says of itself; its graph is not run."""
+    from ...export import facts_in
+
+    known = facts_in(path)
+    about = dict(known.about)
+    result: dict[str, Any] = {
+        "exported": str(path),
+        "method": about.get("method"),
+        "takes": known.takes,
+        "columns": known.columns,
+        "outputs": known.outputs,
+        "energies": known.energies,
+        "fpr": known.fpr,
+        "preprocessing": known.preprocessing,
+        "classes": known.classes,
+        "calibration": about.get("calibration"),
+        "fingerprint": about.get("fingerprint"),
+        "reduced": known.reduced,
+        "versions": dict(known.versions),
+        "bytes": path.stat().st_size,
+    }
+    if json:
+        emit({**result, "about": about})
+        return
+    shown = {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in result.items()}
+    shown["versions"] = ", ".join(f"{name} {number}" for name, number in known.versions.items())
+    show(facts({name: value for name, value in shown.items() if value not in (None, "")}))
 
 
 def about_guard(path: Path, json: bool) -> None:

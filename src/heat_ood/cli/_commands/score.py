@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._images import images_at, pixels_of
 from .._model_options import ModelOptions, with_model_options
-from .._options import Detector, Json, Members
+from .._options import Detector, Json, Members, Trust
 from .._output import emit_rows, note, show, table
 from .._registry import command, defaults_of
 from .._source import Source
@@ -48,6 +49,7 @@ def score(
         bool, typer.Option("--fail-on-ood", help="Exit with 3 if any sample is judged OOD.")
     ] = False,
     member: Members = None,
+    trust: Trust = False,
     json: Json = False,
 ) -> None:
     """Score samples: higher = more out-of-distribution; with p-value and decision if the detector is calibrated.
@@ -59,19 +61,24 @@ def score(
       heat-ood score detector photos/ --model timm:resnet34 --pretrained --fail-on-ood
     """
     from ...energies import Energy
+    from ...export import is_exported
 
-    energy = Energy.load(detector)
-    decide = energy.calibrated or fpr is not None or fail_on_ood
-    rate = float(library()["fpr"]) if fpr is None else fpr
-    if decide:
-        energy.require_calibrated().check(rate)
-    with Source(model_options, energy, member) as source:
-        found, names, size = source.open(features)
-        columns: dict[str, Any] = {"sample": range(size)} | ({} if names is None else {"file": names})
-        columns["score"], classes = judged(energy, found)
+    if is_exported(detector):
+        columns, rate = exported_columns(detector, features, fpr, model_options, trust)
+        decide, size = True, len(columns["sample"])
+    else:
+        energy = Energy.load(detector)
+        decide = energy.calibrated or fpr is not None or fail_on_ood
+        rate = float(library()["fpr"]) if fpr is None else fpr
         if decide:
-            columns["p_value"] = energy.p_values_of(columns["score"], classes)
-            columns["ood"] = columns["p_value"] <= rate
+            energy.require_calibrated().check(rate)
+        with Source(model_options, energy, member) as source:
+            found, names, size = source.open(features)
+            columns = {"sample": range(size)} | ({} if names is None else {"file": names})
+            columns["score"], classes = judged(energy, found)
+            if decide:
+                columns["p_value"] = energy.p_values_of(columns["score"], classes)
+                columns["ood"] = columns["p_value"] <= rate
     flagged = int(columns["ood"].sum()) if decide else None
     if csv_file is not None:
         write_csv(csv_file, list(columns), rows_of(columns, range(size)))
@@ -87,6 +94,46 @@ def score(
         )
     if fail_on_ood and flagged:
         raise typer.Exit(3)
+
+
+def exported_columns(
+    file: Path, data: Path, fpr: float | None, options: ModelOptions, trust: bool
+) -> tuple[dict[str, Any], float]:
+    """What an exported file says of images or of stored features, and the false-alarm rate of its decisions."""
+    import torch
+
+    from ...errors import InputError
+    from ...export import Exported
+    from ...features import FEATURES_FILE, Features
+
+    if options.model is not None:
+        raise typer.BadParameter("an exported file needs no model: leave it out.", param_hint="--model")
+    judge = Exported(file, trust=trust)
+    rate = judge.facts.fpr if fpr is None else fpr
+    judge.calibration.check(rate)
+    columns: dict[str, Any] = {}
+    if (data / FEATURES_FILE).exists():
+        stored = Features.open(data)
+        if missing := [name for name in judge.columns if name not in stored.available]:
+            raise InputError(
+                f"{data} has no {', '.join(missing)}, which {file} takes. Extract them with the same layers."
+            )
+        found = [
+            judge.judge_features({name: batch.column(name).numpy() for name in judge.columns})  # type: ignore[union-attr]
+            for batch in (stored.batches(BLOCK) if judge.columns else [stored[:1]])
+        ]
+    elif judge.preprocessing is None:
+        raise InputError(f"{file} takes features, and {data} holds none. Pass a folder that heat-ood extract wrote.")
+    else:
+        images = images_at(data, labels=False, skip_unreadable=options.skip_unreadable)
+        images.preprocessing = judge.preprocessing
+        columns = {} if images.files is None else {"file": images.files}
+        found = [judge.judge(pixels) for pixels in pixels_of(images, options.batch_size)]
+    columns["score"], columns["p_value"] = (
+        torch.cat([torch.from_numpy(getattr(one, name)) for one in found]) for name in ("score", "p_value")
+    )
+    columns["ood"] = columns["p_value"] <= rate
+    return {"sample": range(len(columns["score"])), **columns}, rate
 
 
 def judged(energy: Energy, data: Any) -> tuple[Any, Any]:
