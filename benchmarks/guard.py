@@ -33,6 +33,8 @@ ROOT = Path(__file__).parents[1]
 BATCHES = (1, 8, 32)
 FITTED, CONTRAST = 200, 100
 """Images to fit to, and distorted ones."""
+REST = 0.02
+"""Seconds between two passes: threads of onnxruntime spin for a while after theirs, and would slow down the next."""
 
 
 def resnet34() -> tuple[nn.Module, tuple[int, ...], int]:
@@ -88,6 +90,7 @@ def medians(ways: dict[str, Callable[[Tensor], object]], images: Tensor, repetit
     for i in range(repetitions + 3):
         order = list(ways) if i % 2 else list(ways)[::-1]  # nobody always comes after the same one
         for name in order:
+            time.sleep(REST)
             start = time.perf_counter()
             ways[name](images)
             if i >= 3:

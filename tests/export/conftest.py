@@ -33,9 +33,12 @@ def stored() -> tuple[Any, Features]:
 
 @pytest.fixture(scope="session")
 def alike() -> Callable[..., None]:
-    """What a file says is what its guard says, score, p-value, decision and every term."""
+    """What a file says is what its guard says, score, p-value, decision and every term.
 
-    def check(found: Judged, live: Judged, judge: LiveJudge, fpr: float = 0.05) -> None:
+    Terms are compared by their spread ``among`` the samples of another judgement, where there is one sample alone.
+    """
+
+    def check(found: Judged, live: Judged, judge: LiveJudge, fpr: float = 0.05, among: Judged | None = None) -> None:
         calibration = judge.calibration
         assert calibration is not None
         assert live.p_value is not None
@@ -49,7 +52,7 @@ def alike() -> Callable[..., None]:
         np.testing.assert_array_equal((found.p_value <= fpr)[~near], (live.p_value <= fpr)[~near])
         assert found.energies.keys() == live.energies.keys()
         for name, values in live.energies.items():
-            scale = max(float(values.std()), 1e-6)
+            scale = max(float((live if among is None else among).energies[name].std()), 1e-6)
             np.testing.assert_allclose(found.energies[name] / scale, values / scale, atol=1e-3, rtol=1e-5, err_msg=name)
         if live.logits is not None:
             np.testing.assert_allclose(found.logits, live.logits, atol=1e-4, rtol=1e-4)

@@ -103,12 +103,13 @@ def test_features_in(stored: tuple[Any, Features], file: Path, alike: Any) -> No
 def test_a_program_of_torch(small: tuple[Guard, Exported], tmp_path: Path, alike: Any) -> None:
     guard, pixels = small[0], noise(21, 7)
     judge, file = LiveJudge(guard), tmp_path / "guard.pt2"
-    alike(export(guard, file).judge(pixels), judge.judge(pixels), judge)
+    live = judge.judge(pixels)
+    alike(export(guard, file).judge(pixels), live, judge)
     with pytest.raises(InputError, match=r"may run code .* say so: trust=True"):
         heat_ood.load(file)
     opened = heat_ood.load(file, trust=True)
     opened.verify()
-    alike(opened.judge(pixels[:1]), judge.judge(pixels[:1]), judge)
+    alike(opened.judge(pixels[:1]), judge.judge(pixels[:1]), judge, among=live)
     logits, _, p_value, ood, _ = torch.export.load(file).module()(
         torch.from_numpy(pixels), torch.tensor(0.5, dtype=torch.float64)
     )

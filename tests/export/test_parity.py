@@ -102,8 +102,9 @@ def compared(suite: Suite, detector: Any, file: Path, alike: Any, **settings: An
         suite.model, suite.train.loader(), suite.held_out.loader(), detector=detector, progress=False, **settings
     )
     exported, judge = export(guard, file, fpr=RATE), LiveJudge(guard)
-    alike(exported.judge(suite.new), judge.judge(suite.new), judge, RATE)
-    alike(exported.judge(suite.new[:1]), judge.judge(suite.new[:1]), judge, RATE)
+    live = judge.judge(suite.new)
+    alike(exported.judge(suite.new), live, judge, RATE)
+    alike(exported.judge(suite.new[:1]), judge.judge(suite.new[:1]), judge, RATE, among=live)
 
 
 def test_every_method_that_reads_features(cifar: Suite, file: Path, alike: Any) -> None:

@@ -43,6 +43,18 @@ def test_single_position_has_no_spread_and_no_nan_gradient() -> None:
     assert torch.equal(x.grad, torch.ones_like(x))
 
 
+@pytest.mark.parametrize("channel", [1, 3])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e20])
+def test_what_varies_by_rounding_alone_has_no_spread(size: float, channel: int) -> None:
+    flat = size * torch.rand(2, 7, 1, 1)
+    rounded = torch.where(torch.rand(2, 7, 6, 6) < 0.5, flat, torch.nextafter(flat, torch.tensor(torch.inf)))
+    real = rounded.clone()
+    real[:, 3, 0, 0] *= 1.001
+    for maps, zero in ((rounded, range(7)), (real, (0, 1, 2, 4, 5, 6))):
+        _, std = pool(maps.movedim(1, channel), channel)
+        assert torch.equal(std == 0, torch.tensor([[i in zero for i in range(7)]] * 2))
+
+
 def test_patches_leave_out_the_class_token() -> None:
     x = torch.randn(2, 5, 4)
     avg, std = pool(x, 2, slice(1, 5))

@@ -174,6 +174,29 @@ def test_recent_drift_and_metrics_tell_of_the_stream(ask: Ask, judge: LiveJudge)
         assert line in text.splitlines()
 
 
+def test_the_watch_on_drift_starts_anew_when_it_is_told_to(
+    ask: Ask, judge: LiveJudge, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, columns = ask(judge), columns_of(judge)
+    one = {name: np.repeat(column[:1], 50, 0).tolist() for name, column in columns.items()}
+    body = json.dumps({"features": one}).encode()
+
+    def alarmed() -> bool:
+        sent(client, body, "application/json")
+        found: bool = client.get("/v1/drift").json()["alarm"]
+        return found
+
+    for said in (1, 2):  # the same sample over and over is a drift, each time that the watch begins
+        assert any(alarmed() for _ in range(20))
+        assert [r.message.startswith("drift: the stream stopped") for r in caplog.records].count(True) == said
+        foreign = client.delete("/v1/drift", headers={"sec-fetch-site": "cross-site"})
+        assert (foreign.status_code, client.get("/v1/drift").json()["alarm"]) == (403, True)
+        anew = client.delete("/v1/drift").json()
+        assert (anew["samples"], anew["alarm"], anew["evidence"]) == (0, False, 1.0)
+        assert "the watch starts anew" in caplog.records[-1].message
+        assert anew == client.get("/v1/drift").json()
+
+
 def test_recent_forgets_and_drift_may_be_off(ask: Ask, judge: LiveJudge) -> None:
     client, columns = ask(judge, drift=False), columns_of(judge)
     body = json.dumps({"features": {name: np.repeat(c, 10, 0).tolist() for name, c in columns.items()}}).encode()
@@ -181,6 +204,7 @@ def test_recent_forgets_and_drift_may_be_off(ask: Ask, judge: LiveJudge) -> None
         sent(client, body, "application/json")
     assert len(client.get("/v1/recent").json()["results"]) == 200
     assert "switched off" in client.get("/v1/drift").json()["error"]
+    assert client.delete("/v1/drift").status_code == 404
 
 
 def test_images_to_try(ask: Ask, judge: LiveJudge, tmp_path: Path) -> None:

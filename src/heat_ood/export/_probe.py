@@ -21,13 +21,13 @@ COUNT = 6
 
 
 def probe_pixels(height: int, width: int, channels: int) -> Floats:
-    """Noise, coarse noise and ramps, (6, height, width, channels), uint8; NumPy promises never to change them."""
+    """Noise, coarse noise, a ramp and plain grey, (6, height, width, channels), uint8; NumPy promises to keep them."""
     random = np.random.RandomState(0)
     noise = random.randint(0, 256, (2, height, width, channels))
     coarse = random.randint(0, 256, (2, 4, 4, channels))
     rows, columns = (np.arange(size) * 4 // size for size in (height, width))
     ramp = np.linspace(0, 255, height)[:, None] * np.linspace(0, 1, width)[None]
-    grey = np.repeat(np.stack([ramp, 255 - ramp])[..., None], channels, 3)  # none is flat: its std would be rounding
+    grey = np.repeat(np.stack([ramp, np.full_like(ramp, 128)])[..., None], channels, 3)
     return np.concatenate([noise, coarse[:, rows][:, :, columns], grey]).astype(np.uint8)
 
 

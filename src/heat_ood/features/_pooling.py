@@ -10,6 +10,9 @@ from ._columns import Layer
 
 __all__ = ["channel_of", "pool"]
 
+ROUNDING = 32 * torch.finfo(torch.float32).eps
+"""Flat maps vary by rounding alone, by about 1e-7 of their size. A deviation below this share (4e-6) is taken for it."""
+
 
 def pool(
     x: Tensor,
@@ -30,7 +33,8 @@ def pool(
         mask: of tokens, (n, t): nonzero where a token is one, zero where a shorter text was filled up. What fills up is
             not pooled, so that a text's features do not depend on the texts beside it.
 
-    A single position has std 0, and a gradient of 0. Half-precision activations are pooled in float32.
+    A single position has std 0, and a gradient of 0; so has a channel that varies by less than rounding does, measured
+    by the largest channel of its sample. Half-precision activations are pooled in float32.
 
     Example:
         >>> avg, std = pool(torch.ones(2, 8, 4, 4))
@@ -72,9 +76,11 @@ def pool(
         count = there.sum(positions, keepdim=True).clamp(min=1)
         avg = (x * there).sum(positions, keepdim=True) / count
         variance = ((x - avg).square() * there).sum(positions) / count.reshape(len(x), 1)
-    varies = variance > 0
+    avg = avg.reshape(variance.shape)
+    size = torch.maximum(avg.detach().abs(), variance.detach().sqrt())
+    varies = variance.detach().sqrt() > ROUNDING * size.amax(1, keepdim=True)
     std = torch.where(varies, variance, 1).sqrt() * varies
-    return Layer(avg.reshape(std.shape), std)
+    return Layer(avg, std)
 
 
 def channel_of(shape: tuple[int, ...], width: int | None = None) -> int:

@@ -16,6 +16,7 @@ from ..guarding import Judge
 from ._answers import info as info_of
 from ._documents import Drifted, Info, Offered, Recent, Scored, Status, body_of, errors
 from ._gate import OPEN, PAGE, Gate
+from ._keeping import Keeper
 from ._metrics import CONTENT_TYPE
 from ._offers import INDEX, offers_in, page_files
 from ._refusals import RefusedError, reply
@@ -73,12 +74,23 @@ def build(judge: Judge, settings: Settings) -> FastAPI:
     async def about() -> Response:
         return reply(info)
 
-    @app.get("/v1/drift", summary="Drift", responses={200: {"model": Drifted}, **errors(404), **denied}, **plain)
-    async def drift() -> Response:
+    def watch() -> Keeper:
         if service.keeper is None:
             why = "switched off" if judge.calibration is not None else "not possible before the detector is calibrated"
             raise RefusedError(404, f"Watching for drift is {why}. Start the service with it.")
-        return reply(service.keeper.report())
+        return service.keeper
+
+    watched: Any = {"responses": {200: {"model": Drifted}, **errors(404), **denied}, **plain}
+
+    @app.get("/v1/drift", summary="Drift", **watched)
+    async def drift() -> Response:
+        return reply(watch().report())
+
+    @app.delete("/v1/drift", summary="Watch for drift anew", **watched)
+    async def forget_drift() -> Response:
+        """Forget the stream so far and the alarm, once somebody has looked into it."""
+        watch().reset()
+        return reply(watch().report())
 
     @app.get("/v1/recent", summary="The last samples", responses={200: {"model": Recent}, **denied}, **plain)
     async def recent() -> Response:

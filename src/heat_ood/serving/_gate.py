@@ -69,7 +69,7 @@ class Gate:
     def refused(self, scope: Scope) -> RefusedError | None:
         """Why a request is not even looked at."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
-        if scope["method"] == "POST" and (b"sec-fetch-site", b"cross-site") in headers:
+        if scope["method"] not in ("GET", "HEAD") and (b"sec-fetch-site", b"cross-site") in headers:
             return RefusedError(403, "A page of another site asked for this. Use the service's own page.")
         path: str = scope["path"]
         if self.settings.token is None or path in OPEN or path.startswith(PAGE) or borne(headers, self.settings.token):

@@ -65,6 +65,18 @@ class Keeper:
     def report(self) -> dict[str, Any]:
         return self.drift.report()
 
+    def reset(self) -> None:
+        """Start the watch anew: the stream so far and the alarm are forgotten, and the log says so."""
+        found = self.drift.report()
+        self.drift.reset()
+        self.alarmed = False
+        self.news.set()
+        LOG.warning(
+            "drift: the watch starts anew, as it was asked to (after %s samples, evidence 10^%.1f at most)",
+            f"{found['samples']:,}",
+            found["largest_log10_evidence"],
+        )
+
     def say(self) -> None:
         found = self.drift.report()
         LOG.warning(
