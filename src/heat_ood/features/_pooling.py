@@ -11,7 +11,7 @@ from ._columns import Layer
 __all__ = ["channel_of", "pool"]
 
 ROUNDING = 32 * torch.finfo(torch.float32).eps
-"""Flat maps vary by rounding alone, by about 1e-7 of their size. A deviation below this share (4e-6) is taken for it."""
+"""Flat maps vary by rounding alone, about 1e-7 of their size. A deviation below this share (4e-6) is held for that."""
 
 
 def pool(
