@@ -197,6 +197,13 @@ def test_the_watch_on_drift_starts_anew_when_it_is_told_to(
         assert anew == client.get("/v1/drift").json()
 
 
+def test_a_wrong_method_is_told_all_right_ones(ask: Ask, judge: LiveJudge) -> None:
+    client = ask(judge)
+    for path, allowed in (("/v1/drift", "DELETE, GET"), ("/v1/score", "POST"), ("/samples/0", "GET")):
+        found = client.put(path)
+        assert (found.status_code, found.headers["allow"]) == (405, allowed)
+
+
 def test_recent_forgets_and_drift_may_be_off(ask: Ask, judge: LiveJudge) -> None:
     client, columns = ask(judge, drift=False), columns_of(judge)
     body = json.dumps({"features": {name: np.repeat(c, 10, 0).tolist() for name, c in columns.items()}}).encode()

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from .. import __version__
 from ..guarding import Judge
@@ -161,7 +162,12 @@ def add_handlers(app: FastAPI) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return RefusedError(error.status_code, f"{error.detail}. See /openapi.json.", error.headers).response()
+        headers = dict(error.headers or {})
+        if error.status_code == 405:  # starlette names the methods of the first route of a path alone
+            routes = [route for route in app.routes if isinstance(route, Route)]
+            here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+            headers["Allow"] = ", ".join(sorted({method for route in here for method in route.methods or ()}))
+        return RefusedError(error.status_code, f"{error.detail}. See /openapi.json.", headers).response()
 
     app.add_exception_handler(RefusedError, refused)
     app.add_exception_handler(RequestValidationError, invalid)

@@ -7,7 +7,6 @@ import logging
 import math
 import signal
 import socket
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from ..errors import Argument, InputError
 from ..guarding import Judge
 from ._app import build
 from ._connections import GRACE, protocol
+from ._logs import log_to_stderr
 from ._settings import Settings
 
 __all__ = ["run"]
@@ -30,9 +30,9 @@ BACKLOG = 1024
 def run(judge: Judge, settings: Settings, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve until a signal; see :func:`heat_ood.serving.serve`."""
     with closing(listening(host, port)) as bound:
-        app = build(judge, settings)
+        app, log = build(judge, settings), None
         try:
-            log_to_stderr()
+            log = log_to_stderr()
             warnings.simplefilter("ignore")  # what a client's image makes Pillow say is kept for each text, for ever
             config = uvicorn.Config(
                 app,
@@ -55,6 +55,9 @@ def run(judge: Judge, settings: Settings, host: str, port: int, announce: Callab
                 raise KeyboardInterrupt
         finally:
             app.state.service.close()
+            if log is not None:
+                logging.getLogger("heat_ood.serving").removeHandler(log)
+                log.close()
 
 
 class Server(uvicorn.Server):
@@ -107,17 +110,3 @@ def listening(host: str, port: int) -> socket.socket:
 def address_of(bound: socket.socket, host: str) -> str:
     port = bound.getsockname()[1]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def log_to_stderr() -> None:
-    """Dated lines for what the service says; of uvicorn, errors alone: clients could fill a disk."""
-    own = logging.getLogger("heat_ood.serving")
-    if not own.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        own.addHandler(handler)
-        own.setLevel(logging.INFO)
-        own.propagate = False
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    logging.getLogger("uvicorn.access").setLevel(logging.CRITICAL)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
