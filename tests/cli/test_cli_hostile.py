@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from cli_data import EXTRACT, Run, features
+from forks import Forks, forks
 from heat_ood import HEAT, Features
 from heat_ood.cli import app
 from heat_ood.cli._output import dumped, emit_rows
@@ -43,6 +45,13 @@ def call(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[bytes]:
     """A command in a process of its own, whose output is bytes."""
     line = [sys.executable, "-m", "heat_ood", *map(os.fsencode, map(str, arguments))]
     return subprocess.run(line, capture_output=True, timeout=120, check=False, **options)
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Commands in processes of their own, which have imported all that they need."""
+    with forks(tmp_path_factory.mktemp("forks"), "heat_ood.cli", "heat_ood.guarding", "heat_ood.benchmarks") as made:
+        yield made
 
 
 @pytest.fixture
@@ -116,12 +125,15 @@ def test_evaluate_measures_a_table_with_any_name(run: Run, detector: Path, name:
         ("score", "detector", None),
     ],
 )
-def test_no_command_waits_for_what_is_no_file(detector: Path, what: str, command: tuple[Any, ...]) -> None:
+def test_no_command_waits_for_what_is_no_file(
+    detector: Path, commands: Forks, what: str, command: tuple[Any, ...]
+) -> None:
     path = {"pipe": "x.npz", "loop": "loop.npz"}.get(what, what)
     os.mkfifo("x.npz")
     os.symlink("loop.npz", "loop.npz")
     Image.new("RGB", (8, 8)).save("one.png")
-    found = call(*(path if part is None else part for part in command))
+    arguments = (path if part is None else part for part in command)
+    found = commands.run("from heat_ood.cli import main\nmain()", *arguments)
     assert found.returncode == 1
     assert b"error: " in found.stderr
     assert b"Traceback" not in found.stderr

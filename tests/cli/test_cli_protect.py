@@ -217,13 +217,13 @@ def test_a_model_of_timm_with_weights_of_a_file(run: Run, here: Path) -> None:
     """Model, weights and folders are all that is given; how images are prepared is timm's."""
     timm = pytest.importorskip("timm")
     prepare(here)
-    save_file(timm.create_model("resnet10t", num_classes=3).state_dict(), "w.safetensors")
-    model = ("--model", "timm:resnet10t?num_classes=3", "--weights", "w.safetensors")
+    save_file(timm.create_model("test_resnet", num_classes=3).state_dict(), "w.safetensors")
+    model = ("--model", "timm:test_resnet?num_classes=3", "--weights", "w.safetensors")
     run("protect", *model, "--train", "new", "--held-out", "held", "--out", "guard")
     Path("w.safetensors").unlink()
     result = run("check", "guard", "odd.png", "--json", code=None)
     assert result["images"][0]["class"] in ("a red", "b tan", "c sky")
-    assert run("info", "guard", "--json")["seen"]["preprocessing"]["size"] == [176, 176]
+    assert run("info", "guard", "--json")["seen"]["preprocessing"]["size"] == [160, 160]
 
 
 def test_a_full_disk_is_named_and_the_same_command_goes_on(

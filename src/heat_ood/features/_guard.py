@@ -84,12 +84,20 @@ class Guard(nn.Module):
                 "then, or protect the model anew."
             )
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def read(self, images: Any) -> tuple[Tensor | None, Features]:
         """The model's logits and the features of a batch, where the detector is, if the model is its own.
 
         ``torch.compile`` leaves it as it is: it would go past the modules that tell what flows through them.
         """
+        if torch.compiler.is_compiling():  # only then: to import the compiler takes as long as to import torch
+            from ._uncompiled import read_uncompiled
+
+            found: tuple[Tensor | None, Features] = read_uncompiled(self, images)
+            return found
+        return self._read(images)
+
+    def _read(self, images: Any) -> tuple[Tensor | None, Features]:
+        """What :meth:`read` does; nothing compiles it."""
         logits, features = self.extractor.read(images)
         self._check(features.fingerprint)
         own = self.detector.device
