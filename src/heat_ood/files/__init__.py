@@ -2,15 +2,17 @@
 
 from ._format import Format
 from ._reading import read
-from ._tensors import write_tensors
+from ._tensors import digest_of_tensors, metadata_of, write_tensors
 from ._values import frame, plain, restored, short
 from ._writing import is_part, locked, part_of, replacing, sweep, sweep_all, write
 
 __all__ = [
     "Format",
+    "digest_of_tensors",
     "frame",
     "is_part",
     "locked",
+    "metadata_of",
     "part_of",
     "plain",
     "read",
