@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,6 +25,10 @@ from ._columns import (
     column_name,
 )
 from ._seen import Seen
+
+if TYPE_CHECKING:
+    from ._moments import Moments
+    from ._spaces import Space
 
 __all__ = ["Features"]
 
@@ -52,6 +56,8 @@ class Features:
         >>> len(train[:4]), train[:4].logits.shape
         (4, torch.Size([4, 2]))
     """
+
+    _moments: Callable[[Space], Moments] | None = None
 
     def __init__(
         self,
@@ -237,6 +243,24 @@ class Features:
         derived._rows = rows if self._rows is None else self._rows[rows]
         return derived
 
+    def standing_for(self, moments: Callable[[Space], Moments]) -> Features:
+        """The same samples as a sample of more, whose class moments in any space are known."""
+        derived = self.only(sorted(self.available))
+        derived._moments = moments
+        return derived
+
+    def moments_in(self, space: Space) -> Moments | None:
+        """The class moments of all samples that these stand for, where they are known without reading all of them.
+
+        Those of a sharded store are kept beside its shards; of other features there are none, nor of a part of such.
+        """
+        return None if self._moments is None else self._moments(space)
+
+    @property
+    def summed(self) -> bool:
+        """Whether :meth:`moments_in` knows them."""
+        return self._moments is not None
+
     def number_of(self, position: int) -> int:
         """The number that a sample has in the features that a view was taken of, for error messages.
 
@@ -265,7 +289,7 @@ class Features:
         if "logits" in names and (None, "logits") not in wanted and (None, "avg") in self._columns:
             wanted[None, "avg"] = self._columns[None, "avg"]
         derived = self._derive(wanted or self._columns, self._labels)
-        derived._rows = self._rows
+        derived._rows, derived._moments = self._rows, self._moments
         return derived
 
     def changed(self, share: float, generator: torch.Generator) -> Features:

@@ -21,7 +21,7 @@ from ._moments import Gathering, Moments
 from ._packed import Merging, Packed
 from ._spaces import Space
 
-__all__ = ["MOMENTS_FOLDER", "keep_moments", "merged_moments", "moments_file"]
+__all__ = ["MOMENTS_FOLDER", "keep_moments", "merged_moments", "moments_file", "without"]
 
 MOMENTS_FOLDER = "moments"
 """Beside the shards: a folder for each, with a file for each space."""
@@ -82,6 +82,13 @@ def summed(features: Features, spaces: Sequence[Space]) -> dict[Space, Packed]:
             for space, gathering in found.items():
                 gathering.add(space(batch), batch.labels)
         return {space: Packed.of(gathering.result()) for space, gathering in found.items()}
+
+
+def without(known: Moments, part: Features, space: Space) -> Moments:
+    """Known moments without those of some samples that they contain."""
+    batches = ((space(batch), batch.labels) for batch in part.only(space.columns).batches(CHUNK))
+    with one_thread():
+        return known - Moments.of(batches, len(known.counts), part.number_of)
 
 
 def stored(shard: Path, space: Space, manifest: Manifest) -> Packed | None:
