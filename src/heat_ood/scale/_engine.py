@@ -208,7 +208,7 @@ class _Run:
                 last = str(error).splitlines()[-1].strip()
                 raise HeatError(
                     f"{self.stillborn} workers died before they could begin ({last}). See Ray's logs on the "
-                    "nodes (/tmp/ray/session_latest/logs), and that heat-ood and the model's code can be imported there."
+                    "nodes (/tmp/ray/session_latest/logs), and that heat-ood and the model can be imported there."
                 ) from error
             self.retry(shard, f"its worker died ({type(error).__name__})", hand.node, shun=False)
             return
