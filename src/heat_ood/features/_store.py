@@ -8,12 +8,16 @@ from os import PathLike
 from pathlib import Path
 
 from ..errors import FormatError, InputError, Notice
+from ._closing import is_sharded
 from ._columns import Head, Layer
 from ._features import Features
 from ._manifest import FEATURES_FILE, Found, find, read_manifest
 from ._mapped import load
+from ._merging import refuse_open
 from ._regular import AGAIN
 from ._seen import Seen
+from ._shard import shards_in
+from ._sharded import open_shards
 from ._writer import Writer
 
 __all__ = ["Writer", "open_store", "save"]
@@ -46,6 +50,10 @@ def open_store(path: str | PathLike[str], verify: bool = False) -> Features:
     writer may replace the store meanwhile: what is opened is then the old one or the new one.
     """
     folder = Path(path)
+    if is_sharded(folder):
+        return open_shards(folder, verify)
+    if not (folder / FEATURES_FILE).exists() and shards_in(folder):
+        refuse_open(folder)
     found = find(folder)
     for _ in range(TRIES):
         try:

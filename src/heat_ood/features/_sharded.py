@@ -1,0 +1,130 @@
+"""A store of shards, opened as one: its manifest is read, and the files of a shard where they are first touched."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FormatError, InputError
+from ._closing import Closing, read_closing
+from ._columns import Head, check_head, check_labels, column_name
+from ._features import Features
+from ._mapped import DESCRIPTORS, load
+from ._pieces import Part, Pieces
+from ._seen import Seen
+from ._shard import shard_name, shards_in
+
+__all__ = ["Shards", "open_shards"]
+
+MAPS = min(32_768, DESCRIPTORS)
+"""Files of all stores of shards that are mapped at a time; Linux allows a process 65,530 maps by default."""
+STORES: WeakSet[Shards] = WeakSet()
+LOCK = threading.Lock()
+
+
+class Shards:
+    """The files of a store of shards, mapped as they are touched; the oldest maps go where there are too many.
+
+    Args:
+        folder: of the store.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.closing, self.key = read_closing(folder)
+        self.starts = np.cumsum([0, *(member.samples for member in self.closing.members)], dtype=np.int64)
+        self.parts: dict[tuple[int, int], Part] = {}
+        there = shards_in(folder)
+        missing = [shard_name(i) for i in range(len(self.closing.members)) if i not in there]
+        if missing:
+            raise FormatError(
+                f"{folder} lacks {missing[0]}{f' and {len(missing) - 1:,} more' if missing[1:] else ''} of "
+                f"{len(self.closing.members):,} shards. Copy the whole folder, or extract the shard again and close "
+                "the store with heat-ood merge."
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shards, (self.folder,)  # maps do not travel to another process: it opens the store by itself
+
+    def part(self, column: int, number: int) -> Part:
+        """The rows of a column that a shard has."""
+        found = self.parts.get((number, column))
+        if found is None:
+            found = Part.of(self.load(column, number))
+            with LOCK:
+                STORES.add(self)
+                while sum(len(store.parts) for store in STORES) >= MAPS:
+                    most = max(STORES, key=lambda store: len(store.parts)).parts
+                    most.pop(next(iter(most)))
+                self.parts[number, column] = found
+        return found
+
+    def load(self, column: int, number: int, verify: bool = False) -> Tensor:
+        """The file of a column in a shard, mapped and checked; ``verify`` reads all of it."""
+        closing, folder = self.closing, self.folder / shard_name(number)
+        described, checksum = closing.column_of(number, column)
+        try:
+            rows = load(folder, described, closing.members[number].samples, checksum, verify, held=False)
+            if described.pooling == "labels" and len(rows) and int(rows.max()) > closing.largest:
+                raise FormatError(f"{folder} has labels above {closing.largest:,}, the largest of the store. ")
+        except FormatError as error:
+            raise FormatError(
+                *error.parts, f" If {folder.name} was made again since, close the store anew with heat-ood merge."
+            ) from None
+        return rows
+
+    def verify(self) -> None:
+        """Read all files and compare their checksums."""
+        for number in range(len(self.closing.members)):
+            for column in range(len(self.closing.columns)):
+                self.load(column, number, verify=True)
+
+    def features(self, verify: bool) -> Features:
+        """All shards as one feature set."""
+        closing: Closing = self.closing
+        pieces = {
+            column_name((c.layer, c.pooling)): Pieces(
+                partial(self.part, i), self.starts, c.width, torch.from_numpy(np.empty(0, c.dtype)).dtype
+            )
+            for i, c in enumerate(closing.columns)
+        }
+        labels = pieces.pop("labels", None)
+        first = self.folder / shard_name(0)
+        weights = [
+            load(first, c, closing.classes, known, verify)
+            for c, known in zip(closing.head, closing.head_checksums, strict=True)
+        ]
+        head = Head(*weights) if weights else None
+        try:
+            if head is not None:
+                check_fit(head, pieces.get("avg"), pieces.get("logits"))
+            if labels is not None:
+                outputs = pieces.get("logits")
+                classes = closing.classes or (None if outputs is None else outputs.width)
+                check_labels(torch.tensor([closing.largest]), max(classes or 0, closing.count))
+        except InputError as error:
+            raise FormatError(f"The files in {self.folder} do not fit together: {error}") from None
+        seen = Seen.read(closing.seen) if closing.seen else None
+        return Features.unchecked(pieces, labels, head, closing.fingerprint, seen)
+
+
+def check_fit(head: Head, avg: Pieces | None, logits: Pieces | None) -> None:
+    check_head(head)
+    classes, width = head.weight.shape
+    if (avg is not None and avg.width != width) or (logits is not None and logits.width != classes):
+        raise InputError(f"the head is {classes} × {width}.")
+
+
+def open_shards(folder: Path, verify: bool = False) -> Features:
+    """Open a store of shards; see :meth:`Features.open`."""
+    shards = Shards(folder)
+    if verify:
+        shards.verify()
+    return shards.features(verify)
