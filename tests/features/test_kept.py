@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from heat_ood.errors import FormatError, InputError
-from heat_ood.features import Features, Moments, Space
-from heat_ood.features._kept import keep_moments, merged_moments, moments_file
+from heat_ood.features import Features, Moments, Space, joined, merge_shards, read_manifest
+from heat_ood.features._kept import Contents, Known, keep_moments, moments_file
 from heat_ood.features._packed import BLOCK, Merging, Packed
 
 RAW, BOTH = Space(("avg",), normalise=False), Space(("avg", "std@one"))
@@ -27,6 +27,10 @@ def shards(folder: Path, sizes: tuple[int, ...] = (40, 1, 90), classes: int = 5,
         found.append(folder / f"shard-{i:05}")
         Features(avg=z, layers={"one": (z[:, :2], s)}, labels=labels).save(found[-1])
     return found
+
+
+def merged_moments(parts: list[Path], space: Space, classes: int) -> Moments:
+    return Known(tuple((part, Contents.of(read_manifest(part))) for part in parts), classes)(space)
 
 
 def same(a: Moments, b: Moments) -> bool:
@@ -105,6 +109,48 @@ def test_features_that_are_no_numbers_are_refused_by_sample(tmp_path: Path) -> N
     with pytest.raises(InputError, match="sample 4"):
         keep_moments(tmp_path / "shard-00000", [RAW])
     assert not moments_file(tmp_path / "shard-00000", RAW).exists()
+
+
+def test_a_store_of_shards_knows_its_moments_and_its_parts_do_not(tmp_path: Path) -> None:
+    parts = shards(tmp_path)
+    store = merge_shards(tmp_path)
+    known = store.moments_in(RAW)
+    assert known is not None
+    assert same(known, merged_moments(parts, RAW, 5))
+    assert store.only(("avg",)).summed
+    assert not any(part.summed for part in (store[:9], store.subset(torch.arange(9)), Features.open(parts[0])))
+
+
+def test_stores_join_one_behind_the_other_by_their_moments_alone(tmp_path: Path) -> None:
+    shards(tmp_path / "all", (40, 1, 90, 7))
+    for i, part in enumerate((0, 1, 2, 3)):
+        to = tmp_path / ("old" if i < 2 else "new")
+        Features.open(tmp_path / "all" / f"shard-{part:05}").save(to / f"shard-{i % 2:05}")
+    whole, old, new = (merge_shards(tmp_path / name) for name in ("all", "old", "new"))
+    both = joined([old, new])
+    known = whole.moments_in(RAW)
+    found = both.moments_in(RAW)
+    assert known is not None
+    assert found is not None
+    assert same(found, known)
+    rows = torch.tensor([0, 39, 40, 41, 130, 131, 137, 5])
+    for one in (whole, both):
+        assert torch.equal(one.subset(rows).avg, torch.cat([whole.avg, whole.avg])[rows])
+    assert torch.equal(both.labels, whole.labels)
+    assert torch.equal(both[35:60].layers["one"].std, whole[35:60].layers["one"].std)
+    with pytest.raises(InputError, match="Only whole stores of shards join"):
+        joined([old, new[:3]])
+    with pytest.raises(InputError, match="different columns"):
+        joined([old, Features(avg=torch.zeros(3, 6))])
+
+
+def test_a_shard_that_was_replaced_since_its_store_was_closed_is_refused(tmp_path: Path) -> None:
+    parts = shards(tmp_path)
+    store = merge_shards(tmp_path)
+    found = Features.open(parts[0])
+    Features(avg=found.avg + 1, layers=found.layers, labels=found.labels).save(parts[0])
+    with pytest.raises(FormatError, match="Close it anew with heat-ood merge"):
+        store.moments_in(RAW)
 
 
 def test_a_label_beyond_the_classes_is_refused(tmp_path: Path) -> None:

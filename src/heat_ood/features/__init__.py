@@ -24,8 +24,8 @@ from ._finite import check_finite as check_finite
 from ._graph import readable_graph as readable_graph
 from ._guard import Guard, Guarded
 from ._heads import outputs_of as outputs_of
+from ._joining import joined as joined
 from ._kept import keep_moments as keep_moments
-from ._kept import merged_moments as merged_moments
 from ._kept import without as without
 from ._manifest import FEATURES_FILE as FEATURES_FILE
 from ._manifest import read_manifest as read_manifest

@@ -252,8 +252,8 @@ class Features:
 
     def standing_for(self, moments: Callable[[Space], Moments]) -> Features:
         """The same samples as a sample of more, whose class moments in any space are known."""
-        derived = self.only(sorted(self.available))
-        derived._moments = moments
+        derived = self._derive(self._columns, self._labels)
+        derived._rows, derived._moments = self._rows, moments
         return derived
 
     def moments_in(self, space: Space) -> Moments | None:

@@ -6,7 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -21,7 +23,7 @@ from ._moments import Gathering, Moments
 from ._packed import Merging, Packed
 from ._spaces import Space
 
-__all__ = ["MOMENTS_FOLDER", "keep_moments", "merged_moments", "moments_file", "without"]
+__all__ = ["MOMENTS_FOLDER", "Contents", "Known", "keep_moments", "moments_file", "without"]
 
 MOMENTS_FOLDER = "moments"
 """Beside the shards: a folder for each, with a file for each space."""
@@ -32,7 +34,68 @@ CHUNK = 4096
 """Samples summed at a time. Other chunks round in another way, so it is not to be changed."""
 
 
-def keep_moments(shard: Path, spaces: Sequence[Space]) -> None:
+class Contents(NamedTuple):
+    """What a shard holds, by the checksums of its numbers: how many samples, its columns and labels, the head."""
+
+    samples: int
+    columns: tuple[tuple[str, str], ...]
+    head: tuple[str, ...]
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Contents:
+        """Of a finished shard, by its own manifest."""
+        if not manifest.finished or not manifest.checksums:
+            raise FormatError("Moments are kept of finished shards with checksums. Extract the shard again.")
+        columns = ((column_name((c.layer, c.pooling)), manifest.checksums[c.file].sha256) for c in manifest.columns)
+        return cls(manifest.count, tuple(columns), tuple(manifest.checksums[c.file].sha256 for c in manifest.head))
+
+    def identity(self, space: Space) -> str:
+        """What moments in a space are of: the numbers that it reads, and the labels."""
+        logits = "logits" in space.columns
+        wanted = {*space.columns, "labels", *(("avg",) if logits else ())}
+        files = sorted(pair for pair in self.columns if pair[0] in wanted)
+        about = [self.samples, files, self.head if logits else (), space.columns, space.normalise]
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Known:
+    """The moments of a store of shards: those of all shards, added in their order.
+
+    Args:
+        shards: the folder of each, and what it holds; a worker must find that there, too.
+        classes: how many there are.
+    """
+
+    shards: tuple[tuple[Path, Contents], ...]
+    classes: int
+
+    def __call__(self, space: Space) -> Moments:
+        """The moments in a space. Of shards whose moments are kept no feature is read; the others are summed first."""
+        merging = Merging(self.classes)
+        for shard, contents in self.shards:
+            if not contents.samples:
+                continue
+            part = stored(shard, space, contents)
+            if part is None:
+                keep_moments(shard, [space])
+                part = stored(shard, space, contents)
+            if part is None:
+                raise FormatError(
+                    f"{shard} holds other features than when its store was closed. Close it anew with heat-ood merge "
+                    f"{shard.parent}."
+                )
+            with one_thread():
+                merging.add(part)
+        with one_thread():
+            return merging.result()
+
+    def __add__(self, other: Known) -> Known:
+        """Those of two stores, one behind the other."""
+        return Known((*self.shards, *other.shards), max(self.classes, other.classes))
+
+
+def keep_moments(shard: Path, spaces: Sequence[Space]) -> int:
     """Sum the moments of a shard in these spaces, in one pass for all that are not there yet, and keep them beside it.
 
     They are summed by one thread, a fixed number of samples at a time, so that it does not matter who does it; on
@@ -41,32 +104,18 @@ def keep_moments(shard: Path, spaces: Sequence[Space]) -> None:
     Args:
         shard: the folder of its features.
         spaces: what they are the moments of. Without labels all samples are of class 0.
+
+    Returns:
+        How many samples the shard has.
     """
-    manifest = read_manifest(shard)
-    missing = [space for space in spaces if stored(shard, space, manifest) is None]
+    contents = Contents.of(read_manifest(shard))
+    missing = [space for space in spaces if contents.samples and stored(shard, space, contents) is None]
     if missing:
         for space, packed in summed(Features.open(shard), missing).items():
-            tensors, about = packed._asdict(), {"version": VERSION, "of": identity_of(manifest, space)}
+            tensors, about = packed._asdict(), {"version": VERSION, "of": contents.identity(space)}
             header = json.dumps({**about, "sha256": digest_of_tensors(tensors, about)})
             write_tensors(moments_file(shard, space), tensors, {HEADER: header}, durable=True)
-
-
-def merged_moments(shards: Sequence[Path], space: Space, classes: int) -> Moments:
-    """The moments of all shards, added in the order given; those that are not kept yet are summed first.
-
-    Of shards whose moments are kept no feature is read.
-    """
-    merging = Merging(classes)
-    for shard in shards:
-        part = stored(shard, space, read_manifest(shard))
-        if part is None:
-            keep_moments(shard, [space])
-            part = stored(shard, space, read_manifest(shard))
-        assert part is not None
-        with one_thread():
-            merging.add(part)
-    with one_thread():
-        return merging.result()
+    return contents.samples
 
 
 def summed(features: Features, spaces: Sequence[Space]) -> dict[Space, Packed]:
@@ -91,7 +140,7 @@ def without(known: Moments, part: Features, space: Space) -> Moments:
         return known - Moments.of(batches, len(known.counts), part.number_of)
 
 
-def stored(shard: Path, space: Space, manifest: Manifest) -> Packed | None:
+def stored(shard: Path, space: Space, contents: Contents) -> Packed | None:
     """The moments that are kept of a shard, if they are of the features that it holds now."""
     path = moments_file(shard, space)
     try:
@@ -99,7 +148,7 @@ def stored(shard: Path, space: Space, manifest: Manifest) -> Packed | None:
         tensors, about = load_tensors(data), dict(json.loads(metadata_of(data)[HEADER]))
         if about.pop("sha256", "") != digest_of_tensors(tensors, about) or about.get("version") != VERSION:
             raise InputError("their checksum does not match, or they are of another version")
-        return Packed.read(tensors) if about.get("of") == identity_of(manifest, space) else None
+        return Packed.read(tensors) if about.get("of") == contents.identity(space) else None
     except FileNotFoundError:
         return None
     except (FormatError, SafetensorError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -112,21 +161,6 @@ def moments_file(shard: Path, space: Space) -> Path:
     """Where the moments of a shard are kept."""
     name = hashlib.sha256(json.dumps([space.columns, space.normalise]).encode()).hexdigest()[:16]
     return shard.parent / MOMENTS_FOLDER / shard.name / f"{name}.safetensors"
-
-
-def identity_of(manifest: Manifest, space: Space) -> str:
-    """What the moments are of: the numbers in the files that the space reads and in the labels, by their checksums."""
-    if not manifest.finished or not manifest.checksums:
-        raise FormatError("Moments are kept of finished shards with checksums. Extract the shard again.")
-    wanted = {"avg" if column == "logits" else column for column in space.columns} | {*space.columns, "labels"}
-    head = [manifest.checksums[column.file].sha256 for column in manifest.head]
-    files = {
-        name: manifest.checksums[column.file].sha256
-        for column in manifest.columns
-        if (name := column_name((column.layer, column.pooling))) in wanted
-    }
-    about = [manifest.count, sorted(files.items()), head if "logits" in space.columns else []]
-    return hashlib.sha256(json.dumps([*about, list(space.columns), space.normalise]).encode()).hexdigest()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from ..errors import FormatError, InputError
 from ._closing import Closing, read_closing
 from ._columns import Head, check_head, check_labels, column_name
 from ._features import Features
+from ._kept import Contents, Known
 from ._mapped import DESCRIPTORS, load
 from ._pieces import Part, Pieces
 from ._seen import Seen
@@ -112,7 +113,19 @@ class Shards:
         except InputError as error:
             raise FormatError(f"The files in {self.folder} do not fit together: {error}") from None
         seen = Seen.read(closing.seen) if closing.seen else None
-        return Features.unchecked(pieces, labels, head, closing.fingerprint, seen)
+        features = Features.unchecked(pieces, labels, head, closing.fingerprint, seen)
+        known = features.classes if head is not None or "logits" in pieces else None
+        return features.standing_for(self.moments(known or closing.largest + 1))
+
+    def moments(self, classes: int) -> Known:
+        """What is known of all samples from the moments that are kept beside the shards."""
+        closing, names = self.closing, [column_name((c.layer, c.pooling)) for c in self.closing.columns]
+        head = tuple(one.sha256 for one in closing.head_checksums)
+        contents = (
+            Contents(m.samples, tuple(zip(names, (one.sha256 for _, one in m.files), strict=True)), head)
+            for m in closing.members
+        )
+        return Known(tuple((self.folder / shard_name(i), c) for i, c in enumerate(contents)), max(1, classes))
 
 
 def check_fit(head: Head, avg: Pieces | None, logits: Pieces | None) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..deprecation import renamed
 from ..energies import CACHE_FRIENDLY, MOST_PARTS, Composition, Energy, check_kinds, check_weights, columns_of
 from ..errors import InputError, NotFittedError, Notice
-from ..features import Array, Features
+from ..features import Array, Features, joined
 from ..files import short
 from ..progress import progress_bars
 from ..registry import register
@@ -179,6 +179,7 @@ class HEAT(Energy):
         features: Features,
         contrast: Features | None = None,
         *,
+        update: Features | None = None,
         progress: bool = True,
         checkpoint: str | PathLike[str] | None = None,
         device: torch.device | str | None = None,
@@ -188,11 +189,15 @@ class HEAT(Energy):
         Args:
             features: ID samples, best those that the backbone was trained on.
             contrast: samples that the residuals learn to tell from ID, besides those that the priors propose.
+            update: a store of shards of earlier ID samples, which these, a store of shards too, are added to: the fit
+                is that of both. Of the earlier ones the kept moments are read, and a sample of bounded size.
             progress: show a bar for each residual, on a terminal.
             checkpoint: a folder where an interrupted fit goes on after the last whole epoch, and ends the same. What
                 it keeps there is removed when the detector is saved.
             device: where to train and to score; None is where the features are.
         """
+        if update is not None:
+            features = joined([update, features])
         check_fit(self, features, contrast)
         choice = self.choose(features, contrast)
         check_samples(self, choice, None if features.summed else features, contrast)
