@@ -168,14 +168,14 @@ def test_a_shard_is_opened_when_it_is_touched(tmp_path: Path) -> None:
 def test_maps_are_bounded_and_hold_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = some(40)
     cut(one, tmp_path, (2,) * 20)
+    monkeypatch.setattr(sharded_module, "STORED", WeakSet())
     shards = merge_shards(tmp_path)
     before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     monkeypatch.setattr(sharded_module, "MAPS", 7)
-    monkeypatch.setattr(sharded_module, "STORES", WeakSet())
     rows = torch.randperm(40, generator=torch.Generator().manual_seed(0))
     for _ in range(2):
         assert same(shards[rows], one[rows])
-        assert [len(store.parts) for store in sharded_module.STORES] == [7]
+        assert sum(len(column.held) for column in sharded_module.STORED) == 7
     if sys.platform == "linux":
         assert len(os.listdir("/proc/self/fd")) == before
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -30,11 +30,20 @@ class Part(NamedTuple):
         return cls(rows, rows.numpy().reshape(-1).view(np.uint8).data)
 
 
+class Parts(Protocol):
+    """The files of a column by their numbers: those that are held now, and any by a call."""
+
+    @property
+    def held(self) -> Mapping[int, Part]: ...
+
+    def __call__(self, number: int, /) -> Part: ...
+
+
 class Pieces:
     """A column over many files. Slices are views; rows by their numbers, and all that is asked for whole, are read.
 
     Args:
-        part: the rows of a file by its number, mapped.
+        parts: the rows of a file by its number, mapped.
         starts: the number of each file's first row, and at the end that of all rows.
         width: of a row; 0 of a vector.
         dtype: of the numbers.
@@ -46,14 +55,14 @@ class Pieces:
 
     def __init__(
         self,
-        part: Callable[[int], Part],
+        parts: Parts,
         starts: np.ndarray[Any, np.dtype[np.int64]],
         width: int,
         dtype: torch.dtype,
         rows: range | None = None,
         chosen: Tensor | None = None,
     ) -> None:
-        self.part, self.starts, self.width, self.dtype, self.chosen = part, starts, width, dtype, chosen
+        self.parts, self.starts, self.width, self.dtype, self.chosen = parts, starts, width, dtype, chosen
         self.rows = range(int(starts[-1])) if rows is None else rows
         self._kept: Tensor | None = None
 
@@ -72,7 +81,7 @@ class Pieces:
             rows, chosen = index
             if rows != slice(None) or self.chosen is not None:
                 raise IndexError(f"{index} of a column of many files")
-            return Pieces(self.part, self.starts, self.width, self.dtype, self.rows, chosen)
+            return Pieces(self.parts, self.starts, self.width, self.dtype, self.rows, chosen)
         if not isinstance(index, slice):
             return self.gather(index)
         if self._kept is not None:
@@ -82,7 +91,7 @@ class Pieces:
             number = self.file_of(rows[0])
             if rows[-1] < self.starts[number + 1]:
                 return self.cut(number, rows)
-        return Pieces(self.part, self.starts, self.width, self.dtype, rows, self.chosen)
+        return Pieces(self.parts, self.starts, self.width, self.dtype, rows, self.chosen)
 
     def file_of(self, row: int) -> int:
         return int(np.searchsorted(self.starts, row, "right")) - 1
@@ -90,7 +99,7 @@ class Pieces:
     def cut(self, number: int, rows: range) -> Tensor:
         """Rows that follow each other, as far as they lie in one file."""
         start, end = int(self.starts[number]), int(self.starts[number + 1])
-        found = self.part(number).rows[max(rows[0], start) - start : min(rows[-1] + 1, end) - start]
+        found = self.parts(number).rows[max(rows[0], start) - start : min(rows[-1] + 1, end) - start]
         return found if self.chosen is None else found[:, self.chosen]
 
     def whole(self) -> Tensor:
@@ -138,9 +147,14 @@ class Pieces:
         numbers = np.searchsorted(self.starts, where, "right") - 1
         places = ((where - self.starts[numbers]) * row).tolist()
         each = numbers.tolist()
-        parts = {number: self.part(number).bytes for number in set(each)}
-        found = [parts[number][place : place + row] for number, place in zip(each, places, strict=True)]
-        return bytearray().join(found)
+        try:
+            return bytearray().join(slices(self.parts.held, each, places, row))
+        except KeyError:  # some are to be opened, or were closed meanwhile
+            return bytearray().join(slices({n: self.parts(n) for n in set(each)}, each, places, row))
+
+
+def slices(parts: Mapping[int, Part], numbers: list[int], places: list[int], row: int) -> list[memoryview]:
+    return [parts[number].bytes[place : place + row] for number, place in zip(numbers, places, strict=True)]
 
 
 def whole(column: Tensor | Pieces) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -26,12 +25,41 @@ __all__ = ["Shards", "open_shards"]
 
 MAPS = min(32_768, DESCRIPTORS)
 """Files of all stores of shards that are mapped at a time; Linux allows a process 65,530 maps by default."""
-STORES: WeakSet[Shards] = WeakSet()
+STORED: WeakSet[Opened] = WeakSet()
 LOCK = threading.Lock()
 
 
+class Opened:
+    """The files of one column, mapped as they are touched.
+
+    Args:
+        store: that they are of.
+        column: its number.
+    """
+
+    def __init__(self, store: Shards, column: int) -> None:
+        self.store, self.column = store, column
+        self.held: dict[int, Part] = {}
+        STORED.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Opened, (self.store, self.column)  # maps do not travel to another process: it opens them by itself
+
+    def __call__(self, number: int) -> Part:
+        """The rows that a shard has; the oldest maps go where there are too many."""
+        found = self.held.get(number)
+        if found is None:
+            found = Part.of(self.store.load(self.column, number))
+            with LOCK:
+                while sum(len(one.held) for one in STORED) >= MAPS:
+                    most = max(STORED, key=lambda one: len(one.held)).held
+                    most.pop(next(iter(most)))
+                self.held[number] = found
+        return found
+
+
 class Shards:
-    """The files of a store of shards, mapped as they are touched; the oldest maps go where there are too many.
+    """A store of shards by its manifest.
 
     Args:
         folder: of the store.
@@ -41,7 +69,6 @@ class Shards:
         self.folder = folder
         self.closing, self.key = read_closing(folder)
         self.starts = np.cumsum([0, *(member.samples for member in self.closing.members)], dtype=np.int64)
-        self.parts: dict[tuple[int, int], Part] = {}
         there = shards_in(folder)
         missing = [shard_name(i) for i in range(len(self.closing.members)) if i not in there]
         if missing:
@@ -52,20 +79,7 @@ class Shards:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shards, (self.folder,)  # maps do not travel to another process: it opens the store by itself
-
-    def part(self, column: int, number: int) -> Part:
-        """The rows of a column that a shard has."""
-        found = self.parts.get((number, column))
-        if found is None:
-            found = Part.of(self.load(column, number))
-            with LOCK:
-                STORES.add(self)
-                while sum(len(store.parts) for store in STORES) >= MAPS:
-                    most = max(STORES, key=lambda store: len(store.parts)).parts
-                    most.pop(next(iter(most)))
-                self.parts[number, column] = found
-        return found
+        return Shards, (self.folder,)
 
     def load(self, column: int, number: int, verify: bool = False) -> Tensor:
         """The file of a column in a shard, mapped and checked; ``verify`` reads all of it."""
@@ -92,7 +106,7 @@ class Shards:
         closing: Closing = self.closing
         pieces = {
             column_name((c.layer, c.pooling)): Pieces(
-                partial(self.part, i), self.starts, c.width, torch.from_numpy(np.empty(0, c.dtype)).dtype
+                Opened(self, i), self.starts, c.width, torch.from_numpy(np.empty(0, c.dtype)).dtype
             )
             for i, c in enumerate(closing.columns)
         }
