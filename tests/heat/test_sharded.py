@@ -115,9 +115,7 @@ def test_an_update_is_the_fit_of_both_and_reads_a_sample_of_the_old_features(tmp
         | set(torch.linspace(0, 1399, 64).round().long().tolist())
     )
     spoil(tmp_path / "old", [(0, 500), (500, 900)], read)
-    updated = HEAT(residual=QUICK).fit(
-        Features.open(tmp_path / "new"), update=Features.open(tmp_path / "old"), progress=False
-    )
+    updated = HEAT(residual=QUICK).fit(new, update=Features.open(tmp_path / "old"), progress=False)
     assert torch.equal(updated.score(train), expected)
     assert updated.samples_ == 1400
     with pytest.raises(InputError, match="Only whole stores of shards join"):

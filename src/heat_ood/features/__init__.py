@@ -26,6 +26,7 @@ from ._guard import Guard, Guarded
 from ._heads import outputs_of as outputs_of
 from ._joining import joined as joined
 from ._kept import keep_moments as keep_moments
+from ._kept import shards_of as shards_of
 from ._kept import without as without
 from ._manifest import FEATURES_FILE as FEATURES_FILE
 from ._manifest import read_manifest as read_manifest

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,21 +13,40 @@ from ..errors import InputError
 from ._columns import check_same_model
 from ._features import Features
 from ._kept import Known
-from ._pieces import Part, Pieces
+from ._pieces import Part, Parts, Pieces
 
 __all__ = ["joined"]
 
 
-class Chain:
-    """The files of several columns, numbered through."""
+class Chain(Mapping[int, Part]):
+    """The files of several columns, numbered through; as a mapping, those of them that are held now."""
 
     def __init__(self, columns: Sequence[Pieces]) -> None:
-        self.parts = [column.part for column in columns]
-        self.firsts = np.cumsum([0, *(len(column.starts) - 1 for column in columns)])
+        self.all = [column.parts for column in columns]
+        self.firsts = np.cumsum([0, *(len(column.starts) - 1 for column in columns)]).tolist()
 
-    def __call__(self, number: int) -> Part:
-        which = int(np.searchsorted(self.firsts, number, "right")) - 1
-        return self.parts[which](number - int(self.firsts[which]))
+    def place(self, number: int) -> tuple[Parts, int]:
+        """The files that a file is among, and its number there."""
+        which = bisect_right(self.firsts, number) - 1
+        return self.all[which], number - self.firsts[which]
+
+    @property
+    def held(self) -> Mapping[int, Part]:
+        return self
+
+    def __call__(self, number: int, /) -> Part:
+        parts, own = self.place(number)
+        return parts(own)
+
+    def __getitem__(self, number: int) -> Part:
+        parts, own = self.place(number)
+        return parts.held[own]
+
+    def __iter__(self) -> Iterator[int]:
+        return (first + own for first, parts in zip(self.firsts, self.all, strict=False) for own in parts.held)
+
+    def __len__(self) -> int:
+        return sum(len(parts.held) for parts in self.all)
 
 
 def joined(stores: Sequence[Features]) -> Features:

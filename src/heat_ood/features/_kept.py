@@ -23,7 +23,7 @@ from ._moments import Gathering, Moments
 from ._packed import Merging, Packed
 from ._spaces import Space
 
-__all__ = ["MOMENTS_FOLDER", "Contents", "Known", "keep_moments", "moments_file", "without"]
+__all__ = ["MOMENTS_FOLDER", "Contents", "Known", "keep_moments", "moments_file", "shards_of", "without"]
 
 MOMENTS_FOLDER = "moments"
 """Beside the shards: a folder for each, with a file for each space."""
@@ -93,6 +93,12 @@ class Known:
     def __add__(self, other: Known) -> Known:
         """Those of two stores, one behind the other."""
         return Known((*self.shards, *other.shards), max(self.classes, other.classes))
+
+
+def shards_of(features: Features) -> tuple[Path, ...]:
+    """The folders of the shards of a whole store, those without samples left out; none of features of other kinds."""
+    known = features._moments
+    return tuple(shard for shard, contents in known.shards if contents.samples) if isinstance(known, Known) else ()
 
 
 def keep_moments(shard: Path, spaces: Sequence[Space]) -> int:

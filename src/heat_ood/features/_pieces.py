@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Part", "Pieces", "whole"]
+__all__ = ["Part", "Parts", "Pieces", "whole"]
 
 KEPT = 2**26
 """Bytes of a slice that stay in memory once it was read, as long as the slice does."""

@@ -1,6 +1,9 @@
 """Shards on many machines: the library's own work, dealt out by Ray."""
 
 from ._engine import Engine
+from ._extracting import extract
+from ._extracting import unfinished as unfinished
+from ._fitting import fit
 from ._outcome import Outcome, Retried, ShardsError
 
-__all__ = ["Engine", "Outcome", "Retried", "ShardsError"]
+__all__ = ["Engine", "Outcome", "Retried", "ShardsError", "extract", "fit"]
