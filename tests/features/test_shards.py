@@ -102,6 +102,12 @@ def test_logits_of_some_classes_are_a_view(tmp_path: Path) -> None:
     assert same(shards.among(kept)[[8, 0]], one.among(kept)[[8, 0]])
 
 
+def test_labels_of_every_second_sample(tmp_path: Path) -> None:
+    """Before anything else was read: slices with a step once asked themselves for their labels without end."""
+    one = some(9)
+    assert torch.equal(sharded(one, tmp_path, (4, 5))[::2].labels, one.labels[::2])
+
+
 def test_many_rows_are_gathered_in_parts(pair: tuple[Features, Features], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heat_ood.features._pieces.GATHERED", 40)
     one, shards = pair

@@ -36,6 +36,7 @@ from ._passes import called as called
 from ._quantiles import quantile as quantile
 from ._seen import Seen
 from ._shard import Shard
+from ._shard import folder_of as folder_of
 from ._shard import shard_name as shard_name
 from ._shard import shards_in as shards_in
 from ._spaces import Space

@@ -18,9 +18,11 @@ from ._distortions import CONTRAST
 from ._double import Stage, precision
 from ._features import Features
 from ._heads import listing
+from ._parting import part_of
 from ._plan import Plan, Reading
 from ._recording import probe_stages, record
 from ._seen import Seen, seen_of
+from ._shard import Shard, folder_of
 from ._tracker import Tracker
 from ._weights import Weights, digest_of
 
@@ -244,6 +246,7 @@ class Extractor:
         overwrite: bool = False,
         dtype: torch.dtype = torch.float32,
         description: str = "Extracting",
+        shard: Shard | str | Sequence[int] | None = None,
     ) -> Features:
         """The features of everything a loader yields, streamed to ``path`` and opened memory-mapped.
 
@@ -256,6 +259,9 @@ class Extractor:
             overwrite: start anew, even if there are features at ``path``, of this or another model.
             dtype: how to store them: ``torch.float32``, ``torch.float16`` for half the space, or ``torch.float64``.
             description: what the bar says.
+            shard: one part of the samples alone, ``"3/64"`` or ``(3, 64)``, counted from 0, into the folder
+                ``shard-00003`` of ``path``. Each part can be made by another process, on another machine;
+                :func:`merge_shards` closes the store when all are there.
 
         Example:
             >>> import tempfile
@@ -267,7 +273,12 @@ class Extractor:
         """
         from ._streaming import extract
 
-        return extract(self, loader, path, progress=progress, overwrite=overwrite, dtype=dtype, description=description)
+        options: dict[str, Any] = {"progress": progress, "overwrite": overwrite, "dtype": dtype}
+        if shard is None:
+            return extract(self, loader, path, description=description, **options)
+        part, place = part_of(loader, Shard.of_any(shard))
+        folder = None if path is None else folder_of(path, place)
+        return extract(self, part, folder, description=f"{description} {place}", shard=place, **options)
 
     def contrast(
         self,

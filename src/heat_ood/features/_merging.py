@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import FormatError, InputError
+from ..errors import Argument, FormatError, InputError
 from ._arrays import summary
 from ._closing import Closing, Member, is_sharded, write_closing
 from ._columns import check_same_model
@@ -129,7 +128,8 @@ def check_places(folder: Path, places: Mapping[int, Shard], found: Mapping[int, 
         raise InputError(
             f"{folder / shard_name(strange)} does not say which part of the samples it is, and other shards do. Move "
             "it away, or extract it as they were, with ",
-            "shard=….",
+            Argument("shard"),
+            ".",
         )
     first, one = next(iter(places.items()))
     for number, place in places.items():
@@ -139,24 +139,18 @@ def check_places(folder: Path, places: Mapping[int, Shard], found: Mapping[int, 
             )
         if (place.of, place.total) != (one.of, one.total):
             raise InputError(
-                f"The shards in {folder} were not cut from the same samples: {shard_name(first)} is {described(one)}, "
-                f"{shard_name(number)} is {described(place)}. Extract all of them from the same samples, each with "
+                f"The shards in {folder} were not cut from the same samples: {shard_name(first)} is {one.described()}, "
+                f"{shard_name(number)} is {place.described()}. Extract all of them from the same samples, each with "
                 "the same number of shards; a folder holds one set."
             )
-    ordered = [places[number] for number in sorted(places)]
-    for before, after in pairwise(ordered):
-        if before.first is None or after.first is None or after.number != before.number + 1:
-            continue
-        if before.first + found[before.number].count > after.first:
+        if place.total is not None and place.first != place.block(place.total).start:
             raise InputError(
-                f"{before.name} and {after.name} in {folder} overlap: the first begins at sample {before.first:,} with "
-                f"{found[before.number].count:,}, the second at {after.first:,}. Extract both from the same samples."
+                f"{folder / shard_name(number)} does not begin where {place.described()} does: another version cut it. "
+                "Extract it again, with ",
+                Argument("overwrite", True),
+                ".",
             )
     return one.of
-
-
-def described(place: Shard) -> str:
-    return str(place) if place.total is None else f"{place} of {place.total:,} samples"
 
 
 def named(numbers: Sequence[int]) -> str:

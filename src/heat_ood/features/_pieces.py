@@ -114,7 +114,7 @@ class Pieces:
             parts = [self.cut(number, self.rows) for number in files if sizes[number]]
             found = parts[0] if len(parts) == 1 else torch.cat(parts)
         else:
-            found = self.gather(torch.arange(len(self)))
+            found = self.read(np.arange(len(self)))
         if found.nbytes <= (KEPT if self.width else VECTOR):
             self._kept = found
         return found
@@ -122,13 +122,17 @@ class Pieces:
     def gather(self, index: Tensor) -> Tensor:
         """Rows by their numbers, those below zero from the end, in memory."""
         if not self.width and len(self) * self.dtype.itemsize <= VECTOR:
-            self.whole()
+            return self.whole()[index]
         if self._kept is not None:
             return self._kept[index]
         where = index.cpu().numpy()
         where = np.where(where < 0, where + len(self), where)
         if len(where) and not (where.min() >= 0 and where.max() < len(self)):
             raise IndexError(f"a sample beyond the {len(self)} that there are")
+        return self.read(where)
+
+    def read(self, where: np.ndarray[Any, np.dtype[np.int64]]) -> Tensor:
+        """Rows by their numbers, none of them below zero or too large."""
         where = self.rows.start + self.rows.step * where
         shape = (len(where), self.width) if self.width else (len(where),)
         row = self.dtype.itemsize * max(self.width, 1)

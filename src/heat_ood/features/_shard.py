@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 
-__all__ = ["Shard", "shard_name", "shards_in"]
+__all__ = ["Shard", "folder_of", "shard_name", "shards_in"]
 
 NAME = re.compile(r"shard-([0-9]{5,9})")
 MOST = 1_000_000
@@ -30,8 +31,8 @@ class Shard:
     Args:
         number: of the part, from 0 to ``of - 1``.
         of: how many parts there are.
-        first: the number of its first sample among all; None where the samples are not cut yet, or not counted.
-        total: how many samples all parts have together; None as before.
+        first: the number of its first sample (batch, tar file) among all; None where nothing is cut yet.
+        total: how many of them all parts have together; None as before.
 
     Example:
         >>> [Shard(i, 3).block(100) for i in range(3)]
@@ -94,6 +95,10 @@ class Shard:
         """The same part of samples that are counted."""
         return replace(self, first=first, total=total)
 
+    def described(self) -> str:
+        """In words, for errors."""
+        return f"shard {self}" if self.total is None else f"shard {self} of {self.total:,}"
+
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
@@ -121,6 +126,14 @@ def shard_name(number: int) -> str:
         'shard-00003'
     """
     return f"shard-{number:05d}"
+
+
+def folder_of(path: str | PathLike[str], shard: Shard) -> Path:
+    """The folder of a shard in that of its store, which must not be a store by itself."""
+    root = Path(path)
+    if (root / "manifest.json").exists() and not shards_in(root):
+        raise InputError(f"{root} holds features that are not in shards. Choose another path for shards.")
+    return root / shard.name
 
 
 def shards_in(folder: Path) -> dict[int, str]:

@@ -11,7 +11,7 @@ from ..errors import Argument, InputError
 from ._depth import eight_bits
 from ._regular import opened
 
-__all__ = ["UnreadableImageError", "cause_of", "decode", "decode_stream", "defect_of"]
+__all__ = ["LARGEST_FILE", "SKIP", "UnreadableImageError", "cause_of", "decode", "decode_stream", "defect_of"]
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
 """Pillow's decoders of the kinds of files that count as images. Others may start programs, as PostScript's does."""

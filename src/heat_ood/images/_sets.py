@@ -18,7 +18,7 @@ from ..errors import InputError
 from ._decoding import UnreadableImageError, decode
 from ._preprocessing import Preprocessing
 
-__all__ = ["ArrayImages", "FolderImages", "ImageSet"]
+__all__ = ["ArrayImages", "FolderImages", "ImageSet", "stamp_of"]
 
 _T = TypeVar("_T")
 
@@ -32,7 +32,8 @@ class ImageSet(Dataset[Any]):
         targets: the label of each image, or None.
         classes: the names of the labels, or None.
 
-    ``skipped`` holds the images that were left out because they cannot be read, by name, with the reason.
+    ``skipped`` holds the images that were left out because they cannot be read, by name, with the reason; ``place``,
+    where it is one part of a set, the number of its first and how many there are in all, images or tar files.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ImageSet(Dataset[Any]):
         self.classes = None if classes is None else tuple(classes)
         self.preprocessing = Preprocessing()
         self.skipped: Mapping[str, str] = {}
+        self.place: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
