@@ -167,7 +167,7 @@ def prepared(name: str, values: dict[str, Any], count: int, folder: str) -> Call
         raise InputError(f"{folder} is not on this machine ({error}). Call the command in a shared folder.") from error
     names = {f.name for f in fields(ModelOptions)}
     model = Held(**{key: value for key, value in values.items() if key in names} | {"workers": 0})
-    own = {key: value for key, value in values.items() if key not in names}
+    own = {key: value for key, value in values.items() if key not in names and key != "shard"}
     return functools.partial(one, discover()[name].run, own, model, count)
 
 

@@ -10,6 +10,9 @@ from ..errors import HeatError
 
 __all__ = ["Outcome", "Retried", "ShardsError"]
 
+SHOWN = 20
+"""So many tries and failures are told one by one."""
+
 
 class Retried(NamedTuple):
     """One try of a shard that came to nothing, and why."""
@@ -65,7 +68,9 @@ class Outcome:
         text += f" in {self.seconds:.1f} s by {self.most_workers} worker{'' if self.most_workers == 1 else 's'} at most"
         text += f"; {tries} tr{'y' if tries == 1 else 'ies'} came to nothing" if tries else ""
         text += f"; {len(self.failed)} failed" if self.failed else ""
-        return "\n".join([f"{text}.", *map(str, self.retried), *(f"shard {k}: {v}" for k, v in self.failed.items())])
+        lines = [*map(str, self.retried), *(f"shard {number} failed: {why}" for number, why in self.failed.items())]
+        more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+        return "\n".join([f"{text}.", *lines[:SHOWN], *more])
 
 
 class ShardsError(HeatError, RuntimeError):
