@@ -267,8 +267,8 @@ def memory(samples: int, shards: int = 200, width: int = 1024) -> None:
             scored = time.perf_counter() - began
         print(
             f"{samples:,} × {width} float16 in {len(shards_of(store))} shards: fitted in {fitted:.0f} s, scored in "
-            f"{scored:.0f} s ({len(scores) / scored:,.0f} samples/s), peak anonymous memory {watch.most:,.0f} MiB, peak resident "
-            f"with mapped files {peak_memory():,.0f} MiB (anonymous below 2,048 asked for)"
+            f"{scored:.0f} s ({len(scores) / scored:,.0f} samples/s), peak anonymous memory {watch.most:,.0f} MiB "
+            f"(below 2,048 asked for), peak resident with mapped files {peak_memory():,.0f} MiB"
         )
     finally:
         shutil.rmtree(place)

@@ -78,7 +78,7 @@ def one_run(nodes: Nodes, folder: Path, kind: str, wait: float) -> str:
     elif kind == "node":
         nodes.kill()
         nodes.add()
-    else:
+    elif kind == "worker":
         for pid in workers_of(nodes)[:1]:
             os.kill(pid, signal.SIGKILL)
     said = ended(driver)
