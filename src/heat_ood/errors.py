@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = [
-    *("Argument", "FormatError", "HeatError", "InputError", "LockedError", "ModelError", "NotFittedError", "Notice"),
-]
+__all__ = ["Argument", "FormatError", "HeatError", "InputError", "ModelError", "NotFittedError", "Notice"]
 
 
 class Argument(NamedTuple):

@@ -4,6 +4,7 @@ from ._engine import Engine
 from ._extracting import extract
 from ._extracting import unfinished as unfinished
 from ._fitting import fit
-from ._outcome import Outcome, Retried, ShardsError
+from ._outcome import Outcome, ShardsError
+from ._outcome import Retried as Retried
 
-__all__ = ["Engine", "Outcome", "Retried", "ShardsError", "extract", "fit"]
+__all__ = ["Engine", "Outcome", "ShardsError", "extract", "fit"]
