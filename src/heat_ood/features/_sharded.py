@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError, InputError
+from ..files import Mirror
 from ._closing import Closing, read_closing
 from ._columns import Head, check_head, check_labels, column_name
 from ._features import Features
@@ -62,14 +63,15 @@ class Shards:
 
     Args:
         folder: of the store.
+        mirror: what the folder is a copy of, where the store is elsewhere; files are fetched where they are touched.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, mirror: Mirror | None = None) -> None:
+        self.folder, self.mirror = folder, mirror
         self.closing, self.key = read_closing(folder)
         self.starts = np.cumsum([0, *(member.samples for member in self.closing.members)], dtype=np.int64)
-        there = shards_in(folder)
-        missing = [shard_name(i) for i in range(len(self.closing.members)) if i not in there]
+        there = shards_in(folder) if mirror is None else None
+        missing = [shard_name(i) for i in range(len(self.closing.members)) if there is not None and i not in there]
         if missing:
             raise FormatError(
                 f"{folder} lacks {missing[0]}{f' and {len(missing) - 1:,} more' if missing[1:] else ''} of "
@@ -78,13 +80,23 @@ class Shards:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shards, (self.folder,)
+        return Shards, (self.folder, self.mirror)
+
+    def fetched(self, number: int, file: str) -> None:
+        """See that a file is here, where the store is elsewhere."""
+        if self.mirror is not None:
+            name = f"{shard_name(number)}/{file}"
+            try:
+                self.mirror.fetch(name)
+            except FileNotFoundError:
+                raise FormatError(f"{self.mirror.url}/{name} is missing. ") from None
 
     def load(self, column: int, number: int, verify: bool = False) -> Tensor:
         """The file of a column in a shard, mapped and checked; ``verify`` reads all of it."""
         closing, folder = self.closing, self.folder / shard_name(number)
         described, checksum = closing.column_of(number, column)
         try:
+            self.fetched(number, described.file)
             rows = load(folder, described, closing.members[number].samples, checksum, verify, held=False)
             if described.pooling == "labels" and len(rows) and int(rows.max()) > closing.largest:
                 raise FormatError(f"{folder} has labels above {closing.largest:,}, the largest of the store. ")
@@ -111,6 +123,8 @@ class Shards:
         }
         labels = pieces.pop("labels", None)
         first = self.folder / shard_name(0)
+        for column in closing.head:
+            self.fetched(0, column.file)
         weights = [
             load(first, c, closing.classes, known, verify)
             for c, known in zip(closing.head, closing.head_checksums, strict=True)
@@ -136,9 +150,9 @@ def check_fit(head: Head, avg: Pieces | None, logits: Pieces | None) -> None:
         raise InputError(f"the head is {classes} × {width}.")
 
 
-def open_shards(folder: Path, verify: bool = False) -> Features:
+def open_shards(folder: Path, verify: bool = False, mirror: Mirror | None = None) -> Features:
     """Open a store of shards; see :meth:`Features.open`."""
-    shards = Shards(folder)
+    shards = Shards(folder, mirror)
     if verify:
         shards.verify()
     return shards.features(verify)

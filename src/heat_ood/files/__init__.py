@@ -2,12 +2,15 @@
 
 from ._format import Format
 from ._reading import read
+from ._remote import Mirror, cache_folder, url_of
 from ._tensors import write_tensors
 from ._values import frame, plain, restored, short
 from ._writing import is_part, locked, part_of, replacing, sweep, sweep_all, write
 
 __all__ = [
     "Format",
+    "Mirror",
+    "cache_folder",
     "frame",
     "is_part",
     "locked",
@@ -19,6 +22,7 @@ __all__ = [
     "short",
     "sweep",
     "sweep_all",
+    "url_of",
     "write",
     "write_tensors",
 ]
