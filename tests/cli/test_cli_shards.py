@@ -294,3 +294,4 @@ def test_the_whole_way_by_urls(
     run("score", "d", f"{bucket}/f", "--out", f"{bucket}/all.parquet")
     table = parquet.read_table(fsspec.open(f"{bucket}/all.parquet").open())
     assert table["score"].to_pylist() == [float(np.float32(row["score"])) for row in local]
+    assert table["path"].to_pylist() == [row["file"] for row in rows] == [row["file"] for row in local]

@@ -80,7 +80,7 @@ class Source:
             raise InputError(f"{energy.name} reads {energy.reads[0]}: pass images and --model; {where}.")
         if stored or (path.is_dir() and not self.options.model and not looks_like_images(path)):
             features = Features.open(path)
-            names = names_of(path, len(features)) if url is None else None
+            names = names_of(path, len(features))
             if shard is not None:
                 block = shard.block(len(features))
                 features = features[block.start : block.stop]
