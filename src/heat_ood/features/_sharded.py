@@ -40,6 +40,7 @@ class Opened:
     def __init__(self, store: Shards, column: int) -> None:
         self.store, self.column = store, column
         self.held: dict[int, Part] = {}
+        self.views: list[memoryview | None] = [None] * len(store.closing.members)
         STORED.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -52,9 +53,11 @@ class Opened:
             found = Part.of(self.store.load(self.column, number))
             with LOCK:
                 while sum(len(one.held) for one in STORED) >= MAPS:
-                    most = max(STORED, key=lambda one: len(one.held)).held
-                    most.pop(next(iter(most)))
-                self.held[number] = found
+                    most = max(STORED, key=lambda one: len(one.held))
+                    oldest = next(iter(most.held))
+                    most.views[oldest] = None
+                    del most.held[oldest]
+                self.held[number], self.views[number] = found, found.bytes
         return found
 
 
