@@ -173,8 +173,8 @@ def named(numbers: Sequence[int]) -> str:
 
 
 def again(numbers: Sequence[int], of: int | None) -> str:
-    how = f"--shard {numbers[0]}/{of if of is not None else '…'}"
-    return f"Run its extraction (again), heat-ood extract … {how}, and merge when it is done."
+    which = f"{numbers[0]}/{'…' if of is None else of}"
+    return f"Run its extraction (again), heat-ood extract … --shard {which}, and merge when it is done."
 
 
 def check_alike(folder: Path, first: Manifest, other: Manifest, number: int) -> None:
