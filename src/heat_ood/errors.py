@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["Argument", "FormatError", "HeatError", "InputError", "ModelError", "NotFittedError", "Notice"]
+__all__ = [
+    *("Argument", "FormatError", "HeatError", "InputError", "LockedError", "ModelError", "NotFittedError", "Notice"),
+]
 
 
 class Argument(NamedTuple):

@@ -260,3 +260,38 @@ def test_scores_that_are_missing_damaged_or_of_others_are_refused(run: Run, dete
     run("merge", "scores")
     assert "pass --out FOLDER" in run("score", detector, "test", "--shard", "0/3", code=2).stderr.replace("\n", " ")
     assert "There are no shards" in run("merge", ".", code=1).stderr
+
+
+# Elsewhere
+
+
+def test_the_whole_way_by_urls(
+    run: Run, pictures: Path, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fsspec", reason="pip install heat-ood[remote]")
+    from heat_ood import HEAT
+
+    monkeypatch.setenv("HEAT_OOD_CACHE", str(tmp_path / "cache"))
+    bucket = f"memory://{tmp_path.name}"
+    run(*FOUR, "--images", pictures, "--out", "one")
+    for number in (1, 0, 2):
+        result = run(*FOUR, "--images", pictures, "--out", f"{bucket}/f", "--shard", f"{number}/3", "--json")
+        assert result["features"] == f"{bucket}/f/shard-0000{number}"
+    assert "there already" in run(*FOUR, "--images", pictures, "--out", f"{bucket}/f", "--shard", "0/3").stderr
+    assert run("merge", f"{bucket}/f", "--json")["samples"] == 12
+    assert digest_of_samples(Features.open(f"{bucket}/f")) == digest_of_samples(Features.open("one"))
+    HEAT(priors=("gmm", "energy"), residual=None).fit(Features.open("one")).save(here / "d")
+    run("score", "d", "one", "--csv", "one.csv")
+    for number in (1, 0):
+        run("score", "d", f"{bucket}/f", "--csv", f"{bucket}/s", "--shard", f"{number}/2")
+    assert "already" in run("score", "d", f"{bucket}/f", "--csv", f"{bucket}/s", "--shard", "0/2").stderr
+    assert run("merge", f"{bucket}/s", "--json")["scores"] == f"{bucket}/s/scores.csv"
+    import fsspec
+
+    rows = list(csv.DictReader(fsspec.open(f"{bucket}/s/scores.csv", "rt").open().read().splitlines()))
+    local = list(csv.DictReader(Path("one.csv").read_text().splitlines()))
+    assert [row["score"] for row in rows] == [row["score"] for row in local]
+    run("score", "d", f"{bucket}/f", "--out", f"{bucket}/all.parquet")
+    table = parquet.read_table(fsspec.open(f"{bucket}/all.parquet").open())
+    assert table["score"].to_pylist() == [float(np.float32(row["score"])) for row in local]
+    assert table["path"].to_pylist() == [row["file"] for row in rows] == [row["file"] for row in local]

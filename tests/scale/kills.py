@@ -105,9 +105,11 @@ def main() -> None:
             ended(started(folder, "fit", "one", "--out", "alone", "--no-residual"))
             expected = contents(folder / "one")
             (folder / "pause").touch()
+            ray = ("--engine", "ray", "--address", nodes.address, "--workers", 2)
             began = time.monotonic()
-            one_run(nodes, folder, "none", 0)
+            ended(started(folder, *extraction("many"), "--shards", SHARDS, *ray))
             whole = time.monotonic() - began
+            one_run(nodes, folder, "none", 0)
             bad = int(contents(folder / "many") != expected)
             for number in range(given.kills):
                 shutil.rmtree(folder / "many")

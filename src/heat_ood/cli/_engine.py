@@ -14,7 +14,7 @@ import typer
 
 from ._model_options import ModelOptions
 from ._output import note
-from ._registry import COMMANDS, discover
+from ._registry import discover
 
 if TYPE_CHECKING:
     from ..energies import Energy
@@ -112,6 +112,7 @@ def with_engine(command: Callable[..., None]) -> Callable[..., None]:
 def on_engine(name: str, values: dict[str, Any], engine: Engine, count: int | None) -> None:
     """Do all shards of a command, say what became of them, and close what they made."""
     from ..scale import unfinished
+    from ._commands.merge import merge
 
     for option in ("shard", "overwrite", "fail_on_ood"):
         if values.get(option):
@@ -120,12 +121,12 @@ def on_engine(name: str, values: dict[str, Any], engine: Engine, count: int | No
     if out is None:
         raise typer.BadParameter("name a folder that all machines see.", param_hint="--out")
     count = count or shards_in(out) or 4 * (engine.workers or 16)
-    shards = unfinished(out, count) if name == "extract" else list(range(count))
+    shards = unfinished(out, count) if "images" in values else list(range(count))
     prepare = functools.partial(prepared, name, {**values, "json": True}, count, os.getcwd())
     outcome = engine.run(prepare, shards, title=name)
     note(str(outcome))
     outcome.check()
-    COMMANDS["merge"].run(folder=out, verify=False, json=values["json"])
+    merge(folder=out, verify=False, json=values["json"])
 
 
 def shards_in(out: Path) -> int | None:

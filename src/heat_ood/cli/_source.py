@@ -63,13 +63,16 @@ class Source:
         from ..energies import InputEnergy
         from ..errors import InputError
         from ..features import FEATURES_FILE, Features
+        from ..files import Mirror, url_of
         from ._sidecar import names_of
 
-        if not path.exists() and "{" not in path.name:
+        url = url_of(path)
+        if url is None and not path.exists() and "{" not in path.name:
             raise InputError(
                 f"There is no {path}. Pass a folder that heat-ood extract wrote, or images together with --model."
             )
-        energy, stored = self.energy, (path / FEATURES_FILE).exists()
+        energy = self.energy
+        stored = (path / FEATURES_FILE).exists() if url is None else Mirror(url).exists(FEATURES_FILE)
         seen = energy.seen_
         model = self.options.model or (seen is not None and seen.model)
         if isinstance(energy, InputEnergy) and (not model or stored) and not (energy.stored and stored):

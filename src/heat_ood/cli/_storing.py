@@ -43,7 +43,8 @@ def store(
         kinds: of the distortions, if the images are distorted; they then stand in another order than their files.
         shard: ``3/64`` for one part of the images alone, in a folder of its own in ``out``.
     """
-    from ..features import FEATURES_FILE, Shard, folder_of, read_manifest
+    from ..features import FEATURES_FILE, Shard, begun_at, folder_of, read_manifest
+    from ..files import url_of
     from ._sidecar import check_sidecar, read_sidecar, write_sidecar
 
     if options.model is None:
@@ -55,7 +56,13 @@ def store(
     found = images_at(images, labels=labels, limit=limit, skip_unreadable=options.skip_unreadable, part=part)
     if place is not None:
         assert found.place is not None
-        place, out = place.at(*found.place), folder_of(out, place)
+        place = place.at(*found.place)
+    where = out if place is None else folder_of(out, place)
+    url, mirror = url_of(where), None
+    if url is not None:
+        mirror, _ = begun_at(url, overwrite)
+        mirror.fetch_beside(".json")
+    out = Path(where) if mirror is None else mirror.local
     extractor = options.extractor()
     found.preprocessing, why = options.preprocessing(extractor.network, found)
     note(
@@ -79,7 +86,9 @@ def store(
     features = run(extractor, options.loader(found), not begun, place)
     if stands or (begun and not known):  # what stood there has been replaced, so its record is now too
         write_sidecar(out, record)
-    result = summary(features, out) | {"classes": record["classes"], "model": options.model}
+    if mirror is not None:
+        mirror.send_beside(".json")
+    result = summary(features, out if url is None else url) | {"classes": record["classes"], "model": options.model}
     result |= {"preprocessing": found.preprocessing}
     return features, result | ({"skipped": list(found.skipped)} if found.skipped else {})
 
@@ -95,7 +104,7 @@ def finished(store: Path) -> bool:
         return False
 
 
-def summary(features: Features, path: Path) -> dict[str, Any]:
+def summary(features: Features, path: Path | str) -> dict[str, Any]:
     """What a feature set is, for people and for JSON."""
     return {
         "features": str(path),

@@ -17,6 +17,8 @@ from ._markdown import escape as escape
 from ._markdown import markdown as markdown
 from ._pictures import Picture
 from ._pictures import unusual as unusual
+from ._scores import RECORD as RECORD
+from ._scores import TABLES as TABLES
 from ._scores import check_ending as check_ending
 from ._scores import is_scores as is_scores
 from ._scores import merge_scores as merge_scores

@@ -14,7 +14,17 @@ from ..errors import FormatError, InputError
 from ..files import Format, replacing, write
 from ._sheets import sheet_cell
 
-__all__ = ["TABLES", "check_ending", "is_scores", "merge_scores", "reusable", "rows_of", "write_shard", "write_table"]
+__all__ = [
+    "RECORD",
+    "TABLES",
+    "check_ending",
+    "is_scores",
+    "merge_scores",
+    "reusable",
+    "rows_of",
+    "write_shard",
+    "write_table",
+]
 
 TABLES = (".parquet", ".csv")
 """How files of scores end."""

@@ -34,6 +34,8 @@ from ._merging import merge_shards
 from ._moments import Moments
 from ._passes import called as called
 from ._quantiles import quantile as quantile
+from ._remote import begun_at as begun_at
+from ._remote import copy_of as copy_of
 from ._seen import Seen
 from ._shard import Shard
 from ._shard import folder_of as folder_of

@@ -252,21 +252,15 @@ class Features:
 
     def standing_for(self, moments: Callable[[Space], Moments]) -> Features:
         """The same samples as a sample of more, whose class moments in any space are known."""
-        derived = self._derive(self._columns, self._labels)
-        derived._rows, derived._moments = self._rows, moments
+        derived = self.only(sorted(self.available))
+        derived._moments = moments
         return derived
 
     def moments_in(self, space: Space) -> Moments | None:
-        """The class moments of all samples that these stand for, where they are known without reading all of them.
-
-        Those of a sharded store are kept beside its shards; of other features there are none, nor of a part of such.
-        """
+        """The class moments of all samples that these stand for, where they are known: those of a store of shards."""
         return None if self._moments is None else self._moments(space)
 
-    @property
-    def summed(self) -> bool:
-        """Whether :meth:`moments_in` knows them."""
-        return self._moments is not None
+    summed = property(lambda self: self._moments is not None, doc="Whether :meth:`moments_in` knows them.")
 
     def number_of(self, position: int) -> int:
         """The number that a sample has in the features that a view was taken of, for error messages.

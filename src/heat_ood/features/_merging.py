@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import Argument, FormatError, InputError
+from ..files import url_of
 from ._arrays import summary
 from ._closing import Closing, Member, is_sharded, write_closing
 from ._columns import check_same_model
 from ._features import Features
 from ._manifest import FEATURES_FILE, Column, Manifest, read_manifest
 from ._mapped import load
+from ._remote import copy_of, mirrored_shards
 from ._seen import Seen
 from ._shard import Shard, shard_name, shards_in
 from ._sharded import open_shards
@@ -44,7 +46,19 @@ def merge_shards(folder: str | PathLike[str], *, verify: bool = False) -> Featur
         ...     merge_shards(folder)
         Features(n=12, avg=2)
     """
+    if (url := url_of(folder)) is not None:
+        mirror = mirrored_shards(url)
+        close(mirror.local)
+        mirror.send([FEATURES_FILE])
+        copy = copy_of(url)
+        return open_shards(copy.local, verify, copy)
     root = Path(folder)
+    close(root)
+    return open_shards(root, verify)
+
+
+def close(root: Path) -> None:
+    """Write the manifest of the shards in a folder, if they are all there and go together."""
     if (root / FEATURES_FILE).exists() and not is_sharded(root):
         raise InputError(f"{root} holds features that are not in shards. Pass the folder that the shards lie in.")
     found = finished_in(root)
@@ -67,7 +81,6 @@ def merge_shards(folder: str | PathLike[str], *, verify: bool = False) -> Featur
         ),
     )
     write_closing(closing, root)
-    return open_shards(root, verify)
 
 
 def refuse_open(folder: Path) -> NoReturn:
@@ -160,8 +173,8 @@ def named(numbers: Sequence[int]) -> str:
 
 
 def again(numbers: Sequence[int], of: int | None) -> str:
-    how = f"--shard {numbers[0]}/{of if of is not None else '…'}"
-    return f"Run its extraction (again), heat-ood extract … {how}, and merge when it is done."
+    which = f"{numbers[0]}/{'…' if of is None else of}"
+    return f"Run its extraction (again), heat-ood extract … --shard {which}, and merge when it is done."
 
 
 def check_alike(folder: Path, first: Manifest, other: Manifest, number: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -31,10 +31,10 @@ class Part(NamedTuple):
 
 
 class Parts(Protocol):
-    """The files of a column by their numbers: those that are held now, and any by a call."""
+    """The files of a column by their numbers: the bytes of those that are held now, else None, and any by a call."""
 
     @property
-    def held(self) -> Mapping[int, Part]: ...
+    def views(self) -> Sequence[memoryview | None]: ...
 
     def __call__(self, number: int, /) -> Part: ...
 
@@ -152,13 +152,13 @@ class Pieces:
         places = ((where - self.starts[numbers]) * row).tolist()
         each = numbers.tolist()
         try:
-            return bytearray().join(slices(self.parts.held, each, places, row))
-        except KeyError:  # some are to be opened, or were closed meanwhile
-            return bytearray().join(slices({n: self.parts(n) for n in set(each)}, each, places, row))
+            return bytearray().join(slices(self.parts.views, each, places, row))
+        except TypeError:  # some are to be opened, or were closed meanwhile
+            return bytearray().join(slices({n: self.parts(n).bytes for n in set(each)}, each, places, row))
 
 
-def slices(parts: Mapping[int, Part], numbers: list[int], places: list[int], row: int) -> list[memoryview]:
-    return [parts[number].bytes[place : place + row] for number, place in zip(numbers, places, strict=True)]
+def slices(views: Any, numbers: list[int], places: list[int], row: int) -> list[memoryview]:
+    return [views[number][place : place + row] for number, place in zip(numbers, places, strict=True)]
 
 
 def whole(column: Tensor | Pieces) -> Tensor:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files import url_of
 
-__all__ = ["Shard", "folder_of", "shard_name", "shards_in"]
+__all__ = ["NAME", "Shard", "folder_of", "shard_name", "shards_in"]
 
 NAME = re.compile(r"shard-([0-9]{5,9})")
 MOST = 1_000_000
@@ -128,8 +129,10 @@ def shard_name(number: int) -> str:
     return f"shard-{number:05d}"
 
 
-def folder_of(path: str | PathLike[str], shard: Shard) -> Path:
-    """The folder of a shard in that of its store, which must not be a store by itself."""
+def folder_of(path: str | PathLike[str], shard: Shard) -> str | Path:
+    """The folder of a shard in that of its store, which must not be a store by itself; a URL where that is one."""
+    if (url := url_of(path)) is not None:
+        return f"{url}/{shard.name}"
     root = Path(path)
     if (root / "manifest.json").exists() and not shards_in(root):
         raise InputError(f"{root} holds features that are not in shards. Choose another path for shards.")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError, InputError
+from ..files import Mirror
 from ._closing import Closing, read_closing
 from ._columns import Head, check_head, check_labels, column_name
 from ._features import Features
@@ -40,6 +41,7 @@ class Opened:
     def __init__(self, store: Shards, column: int) -> None:
         self.store, self.column = store, column
         self.held: dict[int, Part] = {}
+        self.views: list[memoryview | None] = [None] * len(store.closing.members)
         STORED.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -52,9 +54,11 @@ class Opened:
             found = Part.of(self.store.load(self.column, number))
             with LOCK:
                 while sum(len(one.held) for one in STORED) >= MAPS:
-                    most = max(STORED, key=lambda one: len(one.held)).held
-                    most.pop(next(iter(most)))
-                self.held[number] = found
+                    most = max(STORED, key=lambda one: len(one.held))
+                    oldest = next(iter(most.held))
+                    most.views[oldest] = None
+                    del most.held[oldest]
+                self.held[number], self.views[number] = found, found.bytes
         return found
 
 
@@ -63,14 +67,15 @@ class Shards:
 
     Args:
         folder: of the store.
+        mirror: what the folder is a copy of, where the store is elsewhere; files are fetched where they are touched.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, mirror: Mirror | None = None) -> None:
+        self.folder, self.mirror = folder, mirror
         self.closing, self.key = read_closing(folder)
         self.starts = np.cumsum([0, *(member.samples for member in self.closing.members)], dtype=np.int64)
-        there = shards_in(folder)
-        missing = [shard_name(i) for i in range(len(self.closing.members)) if i not in there]
+        there = shards_in(folder) if mirror is None else None
+        missing = [shard_name(i) for i in range(len(self.closing.members)) if there is not None and i not in there]
         if missing:
             raise FormatError(
                 f"{folder} lacks {missing[0]}{f' and {len(missing) - 1:,} more' if missing[1:] else ''} of "
@@ -79,13 +84,23 @@ class Shards:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shards, (self.folder,)
+        return Shards, (self.folder, self.mirror)
+
+    def fetched(self, number: int, file: str) -> None:
+        """See that a file is here, where the store is elsewhere."""
+        if self.mirror is not None:
+            name = f"{shard_name(number)}/{file}"
+            try:
+                self.mirror.fetch(name)
+            except FileNotFoundError:
+                raise FormatError(f"{self.mirror.url}/{name} is missing. ") from None
 
     def load(self, column: int, number: int, verify: bool = False) -> Tensor:
         """The file of a column in a shard, mapped and checked; ``verify`` reads all of it."""
         closing, folder = self.closing, self.folder / shard_name(number)
         described, checksum = closing.column_of(number, column)
         try:
+            self.fetched(number, described.file)
             rows = load(folder, described, closing.members[number].samples, checksum, verify, held=False)
             if described.pooling == "labels" and len(rows) and int(rows.max()) > closing.largest:
                 raise FormatError(f"{folder} has labels above {closing.largest:,}, the largest of the store. ")
@@ -112,6 +127,8 @@ class Shards:
         }
         labels = pieces.pop("labels", None)
         first = self.folder / shard_name(0)
+        for column in closing.head:
+            self.fetched(0, column.file)
         weights = [
             load(first, c, closing.classes, known, verify)
             for c, known in zip(closing.head, closing.head_checksums, strict=True)
@@ -149,9 +166,9 @@ def check_fit(head: Head, avg: Pieces | None, logits: Pieces | None) -> None:
         raise InputError(f"the head is {classes} × {width}.")
 
 
-def open_shards(folder: Path, verify: bool = False) -> Features:
+def open_shards(folder: Path, verify: bool = False, mirror: Mirror | None = None) -> Features:
     """Open a store of shards; see :meth:`Features.open`."""
-    shards = Shards(folder)
+    shards = Shards(folder, mirror)
     if verify:
         shards.verify()
     return shards.features(verify)

@@ -28,7 +28,7 @@ from ._store import Writer, open_store
 if TYPE_CHECKING:
     from ._extractor import Extractor
 
-__all__ = ["extract"]
+__all__ = ["check_there", "extract"]
 
 Advance = Callable[[int], None]
 DTYPES = {torch.float16: "<f2", torch.float32: "<f4", torch.float64: "<f8"}
@@ -88,6 +88,18 @@ def extract(
             )
         writer.finish()
     return open_store(folder)
+
+
+def check_there(
+    extractor: Extractor, loader: Iterable[Any], folder: Path, dtype: torch.dtype, shard: Shard | None
+) -> None:
+    """What is finished already must be what is asked for, by its manifest; that it is reused is said."""
+    seen = extractor.seen(loader)
+    with opened(folder, extractor.compute_fingerprint(), False, "", seen, shard) as writer:
+        check_dtype(writer.manifest, dtype, folder)
+        check_length(writer, count_of(loader), promised_by(loader))
+        writer.check_seen(seen)
+    warnings.warn(Notice("The features are there already, and are reused."), stacklevel=4)
 
 
 def opened(folder: Path, fingerprint: str, overwrite: bool, origin: str, seen: Seen, shard: Shard | None) -> Writer:

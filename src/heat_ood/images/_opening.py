@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..files import Mirror, url_of
 from ._archives import read_arrays
 from ._cutting import Cut, chosen_rows
 from ._decoding import defect_of
 from ._files import SUFFIXES, entries_of, folders_in, images_below, images_in, say_odd
 from ._listed import LISTS, read_list
-from ._sets import ArrayImages, FolderImages, ImageSet
+from ._sets import ArrayImages, FolderImages, ImageSet, file_at
 from ._tars import expanded, open_tars
 
 __all__ = ["open_images"]
@@ -37,8 +38,9 @@ def open_images(
     no classes. Pictures of 16 bits are scaled to eight. Pipes, devices and circles of links are skipped, with a notice.
 
     A list is a text file (``.txt``, ``.lst``) with a path a line and perhaps, after a tab, a class number; or a Parquet
-    file with a column ``path`` and perhaps ``label`` or ``class``. Paths are seen from the list's folder. Tar files are
-    those of WebDataset, ``0001.jpg`` beside ``0001.cls``: one, a folder of them, or ``train-{000..099}.tar``.
+    file with a column ``path`` and perhaps ``label`` or ``class``. Paths are seen from the list's folder, and may be
+    URLs. Tar files are those of WebDataset, ``0001.jpg`` beside ``0001.cls``: one, a folder of them, or
+    ``train-{000..099}.tar``.
 
     Args:
         path: the folder or file.
@@ -50,6 +52,8 @@ def open_images(
     root = Path(path)
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, not {limit}.")
+    if (url := url_of(path)) is not None:
+        return open_remote(url, labels, limit, skip_unreadable, part)
     if tars := tars_at(root):
         return open_tars(root, tars, labels, limit, skip_unreadable, part)
     if not os.path.lexists(root):
@@ -64,6 +68,27 @@ def open_images(
             "folder of images, or an .npz file."
         )
     return open_folder(root, labels, limit, skip_unreadable, part)
+
+
+def open_remote(url: str, labels: bool, limit: int | None, skip_unreadable: bool, part: Cut | None) -> ImageSet:
+    """Images by a URL: of a list, tar files or an ``.npz`` file, of which a copy is made; a folder is not listed."""
+    suffix = Path(url).suffix.lower()
+    if suffix == ".tar":
+        tars = expanded(url)
+        block = range(len(tars)) if part is None else part(len(tars))
+        files = [Mirror.of_file(tar).fetch() for tar in tars[block.start : block.stop]]
+        images = open_tars(Path(url), files, labels, limit, skip_unreadable, None)
+        images.place = None if part is None else (block.start, len(tars))
+        return images
+    if suffix not in (*LISTS, ".npz"):
+        raise InputError(
+            f"{url} is not listed as a folder of images: that would be slow, and another order another time. Pass a "
+            f"list of paths ({', '.join(LISTS)}), tar files (.tar), or an .npz file."
+        )
+    file = Mirror.of_file(url).fetch()
+    if suffix == ".npz":
+        return open_npz(file, labels, limit, part)
+    return open_listed(file, labels, limit, skip_unreadable, part, url.rpartition("/")[0])
 
 
 def tars_at(path: Path) -> list[Path]:
@@ -81,8 +106,12 @@ def tars_at(path: Path) -> list[Path]:
     return [path / name for name in sorted(names)] if names and all(name.endswith(".tar") for name in names) else []
 
 
-def open_listed(file: Path, labels: bool, limit: int | None, skip_unreadable: bool, part: Cut | None) -> ImageSet:
+def open_listed(
+    file: Path, labels: bool, limit: int | None, skip_unreadable: bool, part: Cut | None, base: str | None = None
+) -> ImageSet:
     names, targets, classes, place = read_list(file, labels, limit, part)
+    if base is not None:
+        names = [name if url_of(name) or name.startswith("/") else f"{base}/{name}" for name in names]
     if not names:
         raise InputError(f"The list {file} is empty. Write one path a line.")
     return made(file.parent, names, range(len(names)), targets, classes, skip_unreadable, place)
@@ -124,7 +153,7 @@ def made(
     """Image files by their names, without those that cannot be read where they are to be skipped."""
     skipped = dict[str, str]()
     if skip_unreadable:
-        skipped = {names[row]: defect for row in rows if (defect := defect_of(root / names[row])) is not None}
+        skipped = {names[row]: defect for row in rows if (defect := defect_of(file_at(root, names[row]))) is not None}
         rows = [row for row in rows if names[row] not in skipped]
         if not rows:
             name, why = next(iter(skipped.items()))

@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..errors import InputError
+from ..files import url_of
 from ._decoding import UnreadableImageError, decode
 from ._preprocessing import Preprocessing
 
-__all__ = ["ArrayImages", "FolderImages", "ImageSet", "stamp_of"]
+__all__ = ["ArrayImages", "FolderImages", "ImageSet", "file_at", "stamp_of"]
 
 _T = TypeVar("_T")
 
@@ -105,7 +106,7 @@ class FolderImages(ImageSet):
         self.names = names
 
     def read(self, row: int) -> Image.Image:
-        return decode(self.root / self.names[row])
+        return decode(file_at(self.root, self.names[row]))
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -143,6 +144,11 @@ class ArrayImages(ImageSet):
                 if entry.filename in ("images.npy", "labels.npy")
             }
         return {**super().identity, "checksums": sums}
+
+
+def file_at(root: Path, name: str) -> str | Path:
+    """A file by its name below a folder; a URL stays one."""
+    return name if "://" in name and url_of(name) is not None else root / name
 
 
 def stamp_of(file: Path) -> tuple[int, int]:

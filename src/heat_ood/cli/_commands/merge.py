@@ -34,11 +34,23 @@ def merge(
     """
     from ...evaluation import is_scores, merge_scores
     from ...features import is_sharded, merge_shards, read_closing
+    from ...files import url_of
+    from .._score_files import fetched_scores
     from .._sidecar import merge_sidecars
 
+    url = url_of(folder)
+    if url is not None:
+        scores = fetched_scores(url)
+        if scores is None:
+            features = merge_shards(url, verify=verify)
+            tell(summary(features, url), json)
+            return
+        folder = scores.local
     if is_scores(folder) and not is_sharded(folder):
         file, known = merge_scores(folder)
-        told: dict[str, Any] = {"scores": str(file), **known}
+        if url is not None and scores is not None:
+            scores.send([file.name])
+        told: dict[str, Any] = {"scores": str(file) if url is None else f"{url}/{file.name}", **known}
         if json:
             emit(told)
         else:

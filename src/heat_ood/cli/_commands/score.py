@@ -14,7 +14,7 @@ from .._model_options import ModelOptions, with_model_options
 from .._options import Detector, Json, Members, Part, Trust
 from .._output import emit_rows, note, show, table
 from .._registry import command, defaults_of
-from .._score_files import target_of
+from .._score_files import target_of, write_out
 from .._source import Source
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def score(
       heat-ood score detector features/new --out scores --shard 3/64
     """
     from ...energies import Energy
-    from ...evaluation import check_ending, rows_of, write_csv, write_table
+    from ...evaluation import check_ending, rows_of, write_csv
     from ...export import is_exported
     from ...features import Shard
 
@@ -106,7 +106,7 @@ def score(
     if target is not None:
         target.write(columns if out is None else table_of(columns, more), flagged)
     elif out is not None:
-        write_table(out, table_of(columns, more))
+        write_out(out, table_of(columns, more))
     if csv_file is not None and target is None:
         write_csv(csv_file, list(columns), rows_of(columns, range(size)))
     if json:
