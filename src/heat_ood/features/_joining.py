@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,12 @@ from ._pieces import Part, Parts, Pieces
 __all__ = ["joined"]
 
 
-class Chain(Mapping[int, Part]):
-    """The files of several columns, numbered through; as a mapping, those of them that are held now."""
+class Chain(Sequence[memoryview | None]):
+    """The files of several columns, numbered through; as a sequence, the bytes of those that are held now."""
 
     def __init__(self, columns: Sequence[Pieces]) -> None:
         self.all = [column.parts for column in columns]
-        self.firsts = np.cumsum([0, *(len(column.starts) - 1 for column in columns)]).tolist()
+        self.firsts: list[int] = np.cumsum([0, *(len(column.starts) - 1 for column in columns)]).tolist()
 
     def place(self, number: int) -> tuple[Parts, int]:
         """The files that a file is among, and its number there."""
@@ -31,22 +31,19 @@ class Chain(Mapping[int, Part]):
         return self.all[which], number - self.firsts[which]
 
     @property
-    def held(self) -> Mapping[int, Part]:
+    def views(self) -> Sequence[memoryview | None]:
         return self
 
     def __call__(self, number: int, /) -> Part:
         parts, own = self.place(number)
         return parts(own)
 
-    def __getitem__(self, number: int) -> Part:
+    def __getitem__(self, number: Any) -> Any:
         parts, own = self.place(number)
-        return parts.held[own]
-
-    def __iter__(self) -> Iterator[int]:
-        return (first + own for first, parts in zip(self.firsts, self.all, strict=False) for own in parts.held)
+        return parts.views[own]
 
     def __len__(self) -> int:
-        return sum(len(parts.held) for parts in self.all)
+        return self.firsts[-1]
 
 
 def joined(stores: Sequence[Features]) -> Features:
