@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 __all__ = [
-    *("Argument", "FormatError", "HeatError", "InputError", "LockedError", "ModelError", "NotFittedError", "Notice"),
+    "Argument",
+    "FormatError",
+    "HeatError",
+    "InputError",
+    "LockedError",
+    "ModelError",
+    "NotFittedError",
+    "Notice",
 ]
 
 

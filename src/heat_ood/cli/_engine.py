@@ -88,31 +88,38 @@ def options() -> list[inspect.Parameter]:
     ]
 
 
-def with_engine(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command with ``--shard`` and ``--out`` the options of an engine, which then does all its shards."""
-    signature, more = inspect.signature(command), options()
-    more.append(inspect.Parameter("shards", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Shards))
+def with_engine(close: Callable[..., None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command with ``--shard`` and ``--out`` the options of an engine, which then does all its shards.
 
-    @functools.wraps(command)
-    def wrapped(**values: Any) -> None:
-        given = EngineOptions(**{f.name: values.pop(f.name) for f in fields(EngineOptions)})
-        count = values.pop("shards")
-        engine = given.made(values["workers"])
-        if engine is None:
-            if count is not None:
-                raise typer.BadParameter("it is for --engine ray; one part is --shard 0/64.", param_hint="--shards")
-            command(**values)
-        else:
-            on_engine(command.__name__, values, engine, count)
+    Args:
+        close: the command that closes what they made.
+    """
 
-    wrapped.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
-    return wrapped
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        signature, more = inspect.signature(command), options()
+        more.append(inspect.Parameter("shards", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Shards))
+
+        @functools.wraps(command)
+        def wrapped(**values: Any) -> None:
+            given = EngineOptions(**{f.name: values.pop(f.name) for f in fields(EngineOptions)})
+            count = values.pop("shards")
+            engine = given.made(values["workers"])
+            if engine is None:
+                if count is not None:
+                    raise typer.BadParameter("it is for --engine ray; one part is --shard 0/64.", param_hint="--shards")
+                command(**values)
+            else:
+                on_engine(command.__name__, values, engine, count, close)
+
+        wrapped.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
+        return wrapped
+
+    return add
 
 
-def on_engine(name: str, values: dict[str, Any], engine: Engine, count: int | None) -> None:
+def on_engine(name: str, values: dict[str, Any], engine: Engine, count: int | None, close: Callable[..., None]) -> None:
     """Do all shards of a command, say what became of them, and close what they made."""
     from ..scale import unfinished
-    from ._commands.merge import merge
 
     for option in ("shard", "overwrite", "fail_on_ood"):
         if values.get(option):
@@ -126,7 +133,7 @@ def on_engine(name: str, values: dict[str, Any], engine: Engine, count: int | No
     outcome = engine.run(prepare, shards, title=name)
     note(str(outcome))
     outcome.check()
-    merge(folder=out, verify=False, json=values["json"])
+    close(folder=out, verify=False, json=values["json"])
 
 
 def shards_in(out: Path) -> int | None:

@@ -13,12 +13,13 @@ from .._model_options import ModelOptions, with_model_options
 from .._options import Json, Out, Overwrite, Part
 from .._registry import command
 from .._storing import store, tell
+from .merge import merge
 
 __all__ = ["extract"]
 
 
 @command(order=20, interrupted="run the same command again to go on")
-@with_engine
+@with_engine(merge)
 @with_model_options
 def extract(
     model_options: ModelOptions,

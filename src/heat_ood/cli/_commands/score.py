@@ -20,6 +20,7 @@ from .._source import Source
 if TYPE_CHECKING:
     from ...energies import Energy
     from ...features import Shard
+from .merge import merge
 
 __all__ = ["score"]
 
@@ -35,7 +36,7 @@ def library() -> dict[str, Any]:
 
 
 @command(order=70, defaults=library)
-@with_engine
+@with_engine(merge)
 @with_model_options
 def score(
     model_options: ModelOptions,
