@@ -25,7 +25,7 @@ docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: .venv/.dev
-	for script in fit scoring scaling large methods deep guard resolution paper_fit export serving; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
+	for script in fit scoring scaling large methods deep guard resolution paper_fit export serving shards; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 # Everything that docs/reliability.md promises, attacked: under an hour on two cores. TRIES=2000 is a short one;
 # MORE="--write docs/reliability.md" puts the tables into the page, MORE="--only files" leaves out the rest.

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "heat_ood"
 ORDER = (
     *("errors", "deprecation", "registry", "files", "progress", "metrics"),
     *("images", "models", "features", "energies", "residual", "heat", "selection", "evaluation", "guarding"),
-    *("results", "benchmarks", "report", "plot", "demo", "export", "serving", "cli"),
+    *("results", "benchmarks", "report", "plot", "demo", "export", "serving", "scale", "cli"),
 )
 """All rooms, from left to right: a folder is a room, and so is a file beside the folders."""
 ROOT = ("__init__", "__main__")

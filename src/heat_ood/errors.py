@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["Argument", "FormatError", "HeatError", "InputError", "ModelError", "NotFittedError", "Notice"]
+__all__ = [
+    "Argument",
+    "FormatError",
+    "HeatError",
+    "InputError",
+    "LockedError",
+    "ModelError",
+    "NotFittedError",
+    "Notice",
+]
 
 
 class Argument(NamedTuple):
@@ -50,6 +59,10 @@ class HeatError(Exception):
 
 class InputError(HeatError, ValueError):
     """An argument or a feature set that cannot be used as it is."""
+
+
+class LockedError(InputError):
+    """Another process is writing to the same folder."""
 
 
 class ModelError(InputError, RuntimeError):

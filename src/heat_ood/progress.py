@@ -68,7 +68,9 @@ def progress_bars(enabled: bool = True) -> Iterator[Bars]:
 
 
 @contextmanager
-def sample_bar(enabled: bool, description: str, total: int | None, done: int = 0) -> Iterator[Callable[[int], None]]:
+def sample_bar(
+    enabled: bool, description: str, total: int | None, done: int = 0, unit: str = "samples"
+) -> Iterator[Callable[[int], None]]:
     """A bar that counts samples and says how many a second, on standard error, if that is a terminal.
 
     It gives a function that is told how many more are done.
@@ -78,8 +80,9 @@ def sample_bar(enabled: bool, description: str, total: int | None, done: int = 0
         description: what is done with the samples.
         total: how many there are; None where that is not known.
         done: how many were done before.
+        unit: what is counted.
     """
-    with _display(enabled, MofNCompleteColumn(), _Speed(), TimeRemainingColumn()) as display:
+    with _display(enabled, MofNCompleteColumn(), _Speed(unit), TimeRemainingColumn()) as display:
         task = display.add_task(visible(description), total=total, completed=done)
         yield lambda samples: display.advance(task, samples)
 
@@ -93,8 +96,14 @@ def _display(enabled: bool, *columns: ProgressColumn) -> Progress:
 
 
 class _Speed(ProgressColumn):
-    """Samples a second."""
+    """So many a second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self.unit = unit
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f} samples/s", style="progress.data.speed")
+        return Text(
+            "" if speed is None else f"{speed:,.{0 if speed >= 10 else 2}f} {self.unit}/s", style="progress.data.speed"
+        )

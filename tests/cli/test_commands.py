@@ -24,7 +24,20 @@ FOLDER = Path(_commands.__path__[0])
 FILES = sorted(file for file in FOLDER.glob("*.py") if file.name != "__init__.py")
 SOURCE = Path(__file__).parents[2] / "src"
 TODAY = (
-    *("demo", "protect", "check", "serve", "extract", "contrast", "compare", "fit", "calibrate", "score", "export"),
+    *(
+        "demo",
+        "protect",
+        "check",
+        "serve",
+        "extract",
+        "merge",
+        "contrast",
+        "compare",
+        "fit",
+        "calibrate",
+        "score",
+        "export",
+    ),
     *("evaluate", "info", "methods", "benchmark", "report", "train-backbone"),
 )
 NEW = '''
@@ -66,7 +79,7 @@ def test_a_new_command_is_a_new_file(with_a_new_file: typer.Typer, monkeypatch: 
         return CliRunner().invoke(with_a_new_file, list(arguments))
 
     listed = [line.split()[1] for line in run("--help").stdout.splitlines() if line.startswith("│ ")]
-    assert [name for name in listed if not name.startswith("-")] == [*TODAY[:8], "count-sheep", *TODAY[8:]]
+    assert [name for name in listed if not name.startswith("-")] == [*TODAY[:9], "count-sheep", *TODAY[9:]]
     assert "[default: (42)]" in run("count-sheep", "--help").stdout
     assert run("count-sheep").stdout == "one, two\n"
     interrupted = run("count-sheep", "--fail", "interrupted")

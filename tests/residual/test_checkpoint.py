@@ -17,9 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from heat_ood import HEAT, Features, FormatError, InputError, Residual
-from heat_ood.files import locked
+from heat_ood.files import digest_of_tensors, locked
 from heat_ood.residual import Checkpoint
-from heat_ood.residual import _checkpoint as module
 from heat_ood.residual._training import Training
 from storage_data import data
 
@@ -107,7 +106,7 @@ def forged(file: Path, change: Callable[[dict[str, Tensor], dict[str, Any]], Any
     facts = json.loads(about["facts"])
     change(tensors, facts)
     about = {"version": about["version"], "identity": about["identity"], "facts": json.dumps(facts)}
-    file.write_bytes(dump_tensors(tensors, about | {"sha256": module.digest_of(tensors, about)}))
+    file.write_bytes(dump_tensors(tensors, about | {"sha256": digest_of_tensors(tensors, about)}))
 
 
 FORGERIES: dict[str, Callable[[dict[str, Tensor], dict[str, Any]], Any]] = {
@@ -144,7 +143,7 @@ def test_what_is_no_json_is_refused(facts: str | None, begun: Path) -> None:
         about = {key: opened.metadata()[key] for key in ("version", "identity")}
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     about |= {} if facts is None else {"facts": facts}
-    begun.write_bytes(dump_tensors(tensors, about | {"sha256": module.digest_of(tensors, about)}))
+    begun.write_bytes(dump_tensors(tensors, about | {"sha256": digest_of_tensors(tensors, about)}))
     with pytest.raises(FormatError, match=r"gmm\.safetensors is damaged .*Delete it"):
         fit(begun.parent)
 

@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING, Any
 from ._output import note
 
 if TYPE_CHECKING:
-    from ..images import FolderImages, ImageSet
+    from ..images import Cut, FolderImages, ImageSet
 
 __all__ = ["images_at", "images_named", "is_single", "pixels_of"]
 
+MANY = (".npz", ".txt", ".lst", ".parquet", ".tar")
+"""How files end that hold or list many images."""
 SHOWN = 20
 """So many skipped images are named on the terminal."""
 
 
-def images_at(path: Path, *, labels: bool, limit: int | None = None, skip_unreadable: bool = False) -> ImageSet:
-    """The images of a folder or an .npz file, or a single one; what is skipped is said."""
+def images_at(
+    path: Path, *, labels: bool, limit: int | None = None, skip_unreadable: bool = False, part: Cut | None = None
+) -> ImageSet:
+    """The images of a folder, an .npz file, a list or tar files, or a single one; what is skipped is said."""
     from ..images import FolderImages, open_images
 
     if is_single(path):
         return FolderImages(path.parent, [path.name], [0], None, None)
-    images = open_images(path, labels=labels, limit=limit, skip_unreadable=skip_unreadable)
+    images = open_images(path, labels=labels, limit=limit, skip_unreadable=skip_unreadable, part=part)
     if images.skipped:
         note(f"note: {len(images.skipped):,} of {len(images) + len(images.skipped):,} images were skipped:")
         for name, why in list(images.skipped.items())[:SHOWN]:
@@ -42,8 +46,8 @@ def pixels_of(images: ImageSet, size: int) -> Iterator[Any]:
 
 
 def is_single(path: Path) -> bool:
-    """Whether it is one image, and no archive of them."""
-    return path.is_file() and path.suffix.lower() != ".npz"
+    """Whether it is one image, and no archive or list of them."""
+    return path.is_file() and path.suffix.lower() not in MANY
 
 
 def images_named(paths: Sequence[Path]) -> FolderImages:

@@ -99,7 +99,14 @@ class ModelOptions:
     batch_size: Annotated[
         int, typer.Option(min=1, help="Images in one pass of the model.", rich_help_panel=FROM_IMAGES)
     ] = 64
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode images.", rich_help_panel=FROM_IMAGES)] = 0
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Processes that decode images; with --engine, workers, which decode by themselves.",
+            rich_help_panel=FROM_IMAGES,
+        ),
+    ] = 0
     device: Annotated[
         str | None, typer.Option(help="Where to compute: cpu, cuda, mps, …", rich_help_panel=FROM_IMAGES)
     ] = None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["FALSE_ALARMS", "FROM_IMAGES", "Detector", "Json", "Members", "Out", "Overwrite", "Trust"]
+__all__ = ["FALSE_ALARMS", "FROM_IMAGES", "Detector", "Json", "Members", "Out", "Overwrite", "Part", "Trust"]
 
 FALSE_ALARMS = 0.05
 """The rate that the verdicts of a guard hold."""
@@ -20,6 +20,14 @@ Out = Annotated[
 ]
 Trust = Annotated[
     bool, typer.Option("--trust", help="Open an exported .pt2 file although that may run code which is in it.")
+]
+Part = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="NUMBER/OF",
+        help="One part of the samples alone, 0/64 to 63/64, into a folder of its own; heat-ood merge closes all.",
+    ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start anew, even if there are features.")]
 Members = Annotated[

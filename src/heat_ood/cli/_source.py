@@ -17,7 +17,7 @@ from ._output import note
 
 if TYPE_CHECKING:
     from ..energies import Energy, InputEnergy
-    from ..features import Extractor
+    from ..features import Extractor, Shard
     from ..images import ImageSet
 
 __all__ = ["Source"]
@@ -58,18 +58,21 @@ class Source:
     def __exit__(self, *exception: object) -> None:
         self.stack.close()
 
-    def open(self, path: Path) -> Opened:
-        """What the detector reads: features, stored or of images, or the images themselves."""
+    def open(self, path: Path, shard: Shard | None = None) -> Opened:
+        """What the detector reads: features, stored or of images, or the images themselves; or one part of them."""
         from ..energies import InputEnergy
         from ..errors import InputError
         from ..features import FEATURES_FILE, Features
-        from ._sidecar import read_sidecar
+        from ..files import Mirror, url_of
+        from ._sidecar import names_of
 
-        if not path.exists():
+        url = url_of(path)
+        if url is None and not path.exists() and "{" not in path.name:
             raise InputError(
                 f"There is no {path}. Pass a folder that heat-ood extract wrote, or images together with --model."
             )
-        energy, stored = self.energy, (path / FEATURES_FILE).exists()
+        energy = self.energy
+        stored = (path / FEATURES_FILE).exists() if url is None else Mirror(url).exists(FEATURES_FILE)
         seen = energy.seen_
         model = self.options.model or (seen is not None and seen.model)
         if isinstance(energy, InputEnergy) and (not model or stored) and not (energy.stored and stored):
@@ -77,9 +80,13 @@ class Source:
             raise InputError(f"{energy.name} reads {energy.reads[0]}: pass images and --model; {where}.")
         if stored or (path.is_dir() and not self.options.model and not looks_like_images(path)):
             features = Features.open(path)
-            files = (read_sidecar(path) or {}).get("files")
-            return Opened(features, files if files is not None and len(files) == len(features) else None, len(features))
-        images = self.images(path)
+            names = names_of(path, len(features))
+            if shard is not None:
+                block = shard.block(len(features))
+                features = features[block.start : block.stop]
+                names = None if names is None else names[block.start : block.stop]
+            return Opened(features, names, len(features))
+        images = self.images(path, shard)
         loader = self.options.loader(images)
         if isinstance(energy, InputEnergy):
             self.attach(energy)
@@ -88,9 +95,10 @@ class Source:
         folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="heat-ood-"))
         return Opened(self.extractor.extract(loader, folder, description=path.name), images.files, len(images))
 
-    def images(self, path: Path) -> ImageSet:
+    def images(self, path: Path, shard: Shard | None = None) -> ImageSet:
         """The images as the model wants them and, where there is a detector, as it saw them."""
-        images = images_at(path, labels=self.labels, skip_unreadable=self.options.skip_unreadable)
+        part = None if shard is None else shard.block
+        images = images_at(path, labels=self.labels, skip_unreadable=self.options.skip_unreadable, part=part)
         if self.extractor is None:
             self.extractor = self.model_for(path)
         images.preprocessing, why = self.options.preprocessing(self.extractor.network, images, self.energy.seen_)

@@ -13,45 +13,61 @@ from ._model_options import ModelOptions
 from ._output import emit, facts, note, show
 
 if TYPE_CHECKING:
-    from ..features import Extractor, Features
+    from ..features import Extractor, Features, Shard
 
-__all__ = ["store", "tell"]
+__all__ = ["store", "summary", "tell"]
 
 
 def store(
     options: ModelOptions,
     images: Path,
     out: Path,
-    run: Callable[[Extractor, Any, bool], Features],
+    run: Callable[[Extractor, Any, bool, Shard | None], Features],
     *,
     labels: bool,
     overwrite: bool,
     limit: int | None = None,
     kinds: Sequence[str] | None = None,
+    shard: str | None = None,
 ) -> tuple[Features, dict[str, Any]]:
     """Stored features of images, and what they are.
 
     Args:
         options: of the model.
-        images: a folder, or an .npz file.
+        images: a folder, an .npz file, a list, or tar files.
         out: a folder for the features.
-        run: from the extractor, a loader and whether to start anew, to the features.
+        run: from the extractor, a loader, whether to start anew, and the shard that it is, to the features.
         labels: read the labels of the images too.
         overwrite: start anew, even if there are features.
         limit: so many images, spread evenly.
         kinds: of the distortions, if the images are distorted; they then stand in another order than their files.
+        shard: ``3/64`` for one part of the images alone, in a folder of its own in ``out``.
     """
-    from ..features import FEATURES_FILE, read_manifest
+    from ..features import FEATURES_FILE, Shard, begun_at, folder_of, read_manifest
+    from ..files import url_of
     from ._sidecar import check_sidecar, read_sidecar, write_sidecar
 
     if options.model is None:
         raise typer.BadParameter(
             "say which model reads the images: timm:NAME or package.module:function.", param_hint="--model"
         )
-    found = images_at(images, labels=labels, limit=limit, skip_unreadable=options.skip_unreadable)
+    place = None if shard is None else Shard.of_text(shard)
+    part = None if place is None else place.block
+    found = images_at(images, labels=labels, limit=limit, skip_unreadable=options.skip_unreadable, part=part)
+    if place is not None:
+        assert found.place is not None
+        place = place.at(*found.place)
+    where = out if place is None else folder_of(out, place)
+    url, mirror = url_of(where), None
+    if url is not None:
+        mirror, _ = begun_at(url, overwrite)
+        mirror.fetch_beside(".json")
+    out = Path(where) if mirror is None else mirror.local
     extractor = options.extractor()
     found.preprocessing, why = options.preprocessing(extractor.network, found)
-    note(f"{len(found):,} images of {images}: {found.preprocessing} ({why})")
+    note(
+        f"{len(found):,} images of {images}{'' if place is None else f', shard {place}'}: {found.preprocessing} ({why})"
+    )
 
     record = {
         "model": options.model,
@@ -67,10 +83,12 @@ def store(
     stands = not begun and finished(out) and read_sidecar(out) is not None
     if not begun and not stands:
         write_sidecar(out, record)
-    features = run(extractor, options.loader(found), not begun)
+    features = run(extractor, options.loader(found), not begun, place)
     if stands or (begun and not known):  # what stood there has been replaced, so its record is now too
         write_sidecar(out, record)
-    result = summary(features, out) | {"classes": record["classes"], "model": options.model}
+    if mirror is not None:
+        mirror.send_beside(".json")
+    result = summary(features, out if url is None else url) | {"classes": record["classes"], "model": options.model}
     result |= {"preprocessing": found.preprocessing}
     return features, result | ({"skipped": list(found.skipped)} if found.skipped else {})
 
@@ -86,7 +104,7 @@ def finished(store: Path) -> bool:
         return False
 
 
-def summary(features: Features, path: Path) -> dict[str, Any]:
+def summary(features: Features, path: Path | str) -> dict[str, Any]:
     """What a feature set is, for people and for JSON."""
     return {
         "features": str(path),

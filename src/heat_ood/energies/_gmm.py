@@ -115,8 +115,7 @@ class GaussianMixture(Prior):
                 f"GaussianMixture cannot be fitted to {len(features)} sample: a covariance needs at least two."
             )
         self.begin(features)
-        classes, batches = self.labelled(features)
-        moments = Moments.of(batches, classes, features.number_of)
+        moments = self.moments_of(features)
         empty = (moments.counts == 0).nonzero().flatten().tolist()
         if empty:
             raise InputError(
@@ -130,6 +129,14 @@ class GaussianMixture(Prior):
             chunks = features.only(self.reads).batches(CHUNK)
             self.norms = quantiles(torch.cat([self.space(b).norm(dim=1) for b in chunks])).to(dtype)
         return self
+
+    def moments_of(self, features: Features) -> Moments:
+        """The moments of all components: those that are known, by the labels; else in one pass over the samples."""
+        known = features.moments_in(self.space) if self.clusters is None and features.labels is not None else None
+        if known is not None:
+            return known
+        classes, batches = self.labelled(features)
+        return Moments.of(batches, classes, features.number_of)
 
     def labelled(self, features: Features) -> tuple[int, Iterator[tuple[Tensor, Tensor | None]]]:
         """How many components there are, and the samples with the component of each, a chunk at a time."""
@@ -301,10 +308,11 @@ def check_gaussian(space: Space, shrinkage: float | None = None, clusters: int |
 
 def mixture_of(features: Features, space: Space) -> GaussianMixture:
     """A mixture that proposes for an energy without a density: by labels if each class has some, else by clusters."""
-    labels = features.labels
-    complete = labels is not None and bool(
-        (torch.bincount(labels.clamp(min=0), minlength=features.classes or 1) > 0).all()
-    )
+    labels, known = features.labels, None if features.labels is None else features.moments_in(space)
+    counts = None if known is None else known.counts
+    if counts is None and labels is not None:
+        counts = torch.bincount(labels.clamp(min=0), minlength=features.classes or 1)
+    complete = counts is not None and bool((counts > 0).all())
     clusters = None if complete else min(features.classes or 10, len(features))
     return GaussianMixture(space.columns, space.normalise, clusters=clusters, match_norms=not space.normalise).fit(
         features

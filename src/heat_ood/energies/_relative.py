@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from ..errors import InputError
@@ -15,7 +17,7 @@ from ._mahalanobis import squared_distance
 from ._prior import Prior
 from ._settings import check_settings
 
-__all__ = ["RelativeMixture"]
+__all__ = ["RelativeMixture", "as_one"]
 
 
 @register("relative-gmm-joint", "the same of both poolings, side by side", columns=("avg", "std"))
@@ -90,8 +92,12 @@ class RelativeMixture(Prior):
         self.begin(features)
         self.density.fit(features)
         varies = (self.density.white != 0).any(0)
-        batches = features.only(self.reads).batches(CHUNK)
-        moments = Moments.of((self.space(batch) * varies, None) for batch in batches)
+        known = None if features.labels is None else features.moments_in(self.space)
+        if known is None:
+            batches = features.only(self.reads).batches(CHUNK)
+            moments = Moments.of((self.space(batch) * varies, None) for batch in batches)
+        else:
+            moments = as_one(known, varies)
         self.background.from_moments(moments, self.space.widths(features[:1]), self.density.white.dtype)
         return self
 
@@ -116,3 +122,10 @@ class RelativeMixture(Prior):
         one, other = self.density.white, self.background.white
         if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
             raise InputError("the class mixture and the Gaussian of all samples are of different features")
+
+
+def as_one(moments: Moments, varies: Tensor) -> Moments:
+    """All classes as one, of the channels that vary within classes."""
+    v = varies.double()
+    sums = (moments.sums.sum(0) * v)[None]
+    return replace(moments, counts=moments.counts.sum()[None], sums=sums, outer=moments.outer * torch.outer(v, v))

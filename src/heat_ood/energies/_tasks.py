@@ -15,7 +15,7 @@ from ._base import CHUNK, Energy
 from ._gmm import GaussianMixture
 from ._head import free_energy, logits_of
 from ._methods import create_prior
-from ._relative import RelativeMixture
+from ._relative import RelativeMixture, as_one
 
 __all__ = ["Task", "dealt", "distortion_tasks", "left_out_tasks"]
 
@@ -126,13 +126,6 @@ def without(parts: Sequence[Moments], fold: int, kept: Tensor) -> Moments:
     for m in rest[1:]:
         total = total + m
     return replace(total, counts=total.counts[kept], sums=total.sums[kept])
-
-
-def as_one(moments: Moments, varies: Tensor) -> Moments:
-    """All classes as one, of the channels that vary within classes."""
-    v = varies.double()
-    sums = (moments.sums.sum(0) * v)[None]
-    return replace(moments, counts=moments.counts.sum()[None], sums=sums, outer=moments.outer * torch.outer(v, v))
 
 
 def scorer(

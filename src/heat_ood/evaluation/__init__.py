@@ -17,6 +17,16 @@ from ._markdown import escape as escape
 from ._markdown import markdown as markdown
 from ._pictures import Picture
 from ._pictures import unusual as unusual
+from ._scores import RECORD as RECORD
+from ._scores import TABLES as TABLES
+from ._scores import check_ending as check_ending
+from ._scores import is_scores as is_scores
+from ._scores import merge_scores as merge_scores
+from ._scores import reusable as reusable
+from ._scores import rows_of as rows_of
+from ._scores import write_csv as write_csv
+from ._scores import write_shard as write_shard
+from ._scores import write_table as write_table
 from ._scoring import Scorer as Scorer
 from ._scoring import evaluate, evaluate_scores
 from ._sheets import sheet_cell as sheet_cell

@@ -4,6 +4,8 @@ from ._accuracy import accuracy_of as accuracy_of
 from ._batches import Inputs as Inputs
 from ._batches import check_order as check_order
 from ._batches import unpack as unpack
+from ._closing import is_sharded as is_sharded
+from ._closing import read_closing as read_closing
 from ._columns import Array as Array
 from ._columns import Head
 from ._columns import Layer as Layer
@@ -22,15 +24,38 @@ from ._finite import check_finite as check_finite
 from ._graph import readable_graph as readable_graph
 from ._guard import Guard, Guarded
 from ._heads import outputs_of as outputs_of
+from ._joining import joined as joined
+from ._kept import keep_moments as keep_moments
+from ._kept import shards_of as shards_of
+from ._kept import without as without
 from ._manifest import FEATURES_FILE as FEATURES_FILE
 from ._manifest import read_manifest as read_manifest
+from ._merging import merge_shards
 from ._moments import Moments
 from ._passes import called as called
 from ._quantiles import quantile as quantile
+from ._remote import begun_at as begun_at
+from ._remote import copy_of as copy_of
 from ._seen import Seen
+from ._shard import Shard
+from ._shard import folder_of as folder_of
+from ._shard import shard_name as shard_name
+from ._shard import shards_in as shards_in
 from ._spaces import Space
 from ._spaces import normalise as normalise
 from ._spaces import working_dtype as working_dtype
 from ._tracing import tensors_of as tensors_of
 
-__all__ = ["KINDS", "Extractor", "Features", "Guard", "Guarded", "Head", "Moments", "Seen", "Space"]
+__all__ = [
+    "KINDS",
+    "Extractor",
+    "Features",
+    "Guard",
+    "Guarded",
+    "Head",
+    "Moments",
+    "Seen",
+    "Shard",
+    "Space",
+    "merge_shards",
+]

@@ -232,6 +232,9 @@ def similar(loader: DataLoader[Any], dataset: Any, **changes: Any) -> DataLoader
 
 def label_array(dataset: Any) -> np.ndarray[Any, Any] | None:
     """The labels of a data set that lists them, as torchvision's do, unless it changes them when they are read."""
+    if isinstance(dataset, Subset):
+        inner = label_array(dataset.dataset)
+        return None if inner is None else inner[np.asarray(dataset.indices)]
     targets = getattr(dataset, "targets", None)
     if targets is None or getattr(dataset, "target_transform", None) is not None:
         return None

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import Argument, InputError
+from ..files import url_of
 from ._batches import Inputs, unpack
 from ._columns import Array, Head, as_head
 from ._contrast import Distorted
@@ -18,9 +19,13 @@ from ._distortions import CONTRAST
 from ._double import Stage, precision
 from ._features import Features
 from ._heads import listing
+from ._manifest import read_manifest
+from ._parting import part_of
 from ._plan import Plan, Reading
 from ._recording import probe_stages, record
+from ._remote import begun_at, send_store
 from ._seen import Seen, seen_of
+from ._shard import Shard, folder_of
 from ._tracker import Tracker
 from ._weights import Weights, digest_of
 
@@ -244,6 +249,7 @@ class Extractor:
         overwrite: bool = False,
         dtype: torch.dtype = torch.float32,
         description: str = "Extracting",
+        shard: Shard | str | Sequence[int] | None = None,
     ) -> Features:
         """The features of everything a loader yields, streamed to ``path`` and opened memory-mapped.
 
@@ -251,11 +257,15 @@ class Extractor:
 
         Args:
             loader: yields images, ``(images, labels)`` or dictionaries, in a fixed order.
-            path: a folder for the features; None keeps them in memory.
+            path: a folder for the features; None keeps them in memory. With ``://`` in it, features are made in a
+                folder of the cache and sent when they are finished, the manifest last.
             progress: show a bar on the terminal.
             overwrite: start anew, even if there are features at ``path``, of this or another model.
             dtype: how to store them: ``torch.float32``, ``torch.float16`` for half the space, or ``torch.float64``.
             description: what the bar says.
+            shard: one part of the samples alone, ``"3/64"`` or ``(3, 64)``, counted from 0, into the folder
+                ``shard-00003`` of ``path``. Each part can be made by another process, on another machine;
+                :func:`merge_shards` closes the store when all are there.
 
         Example:
             >>> import tempfile
@@ -265,9 +275,24 @@ class Extractor:
             ...     Extractor(model).extract(loader, folder)
             Features(n=10, avg=8, logits=3, classes=3)
         """
-        from ._streaming import extract
+        from ._streaming import check_there, extract
 
-        return extract(self, loader, path, progress=progress, overwrite=overwrite, dtype=dtype, description=description)
+        place, words = None, description
+        if shard is not None:
+            loader, place = part_of(loader, Shard.of_any(shard))
+            path, words = None if path is None else folder_of(path, place), f"{description} {place}"
+        options: dict[str, Any] = {"progress": progress, "overwrite": overwrite, "dtype": dtype, "shard": place}
+        if path is None or (url := url_of(path)) is None:
+            return extract(self, loader, path, description=words, **options)
+        mirror, there = begun_at(url, overwrite)
+        if there and not read_manifest(mirror.local).finished:
+            raise InputError(f"{url} holds features that are not finished. Pass ", *(Argument("overwrite", True), "."))
+        if there:
+            check_there(self, loader, mirror.local, dtype, place)
+            return Features.open(url)
+        features = extract(self, loader, mirror.local, description=words, **options)
+        send_store(mirror)
+        return features
 
     def contrast(
         self,

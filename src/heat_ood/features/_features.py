@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,7 +24,12 @@ from ._columns import (
     column_key,
     column_name,
 )
+from ._pieces import Pieces, whole
 from ._seen import Seen
+
+if TYPE_CHECKING:
+    from ._moments import Moments
+    from ._spaces import Space
 
 __all__ = ["Features"]
 
@@ -42,7 +47,9 @@ class Features:
         fingerprint: tells which model made the features; features of two models do not mix.
         seen: what else is known of how they were made; see :class:`Seen`.
 
-    Arrays may be numpy or torch, of any floating type, in memory or memory-mapped; nothing is copied.
+    Arrays may be numpy or torch, of any floating type, in memory or memory-mapped; nothing is copied. Those of a store
+    of shards (:meth:`open`) are read where they are used: a batch, a slice, samples by their numbers; a whole column,
+    ``avg``, comes into memory.
 
     Example:
         >>> z = torch.rand(6, 4)
@@ -52,6 +59,8 @@ class Features:
         >>> len(train[:4]), train[:4].logits.shape
         (4, torch.Size([4, 2]))
     """
+
+    _moments: Callable[[Space], Moments] | None = None
 
     def __init__(
         self,
@@ -66,7 +75,7 @@ class Features:
     ) -> None:
         self.fingerprint, self.seen = fingerprint, seen
         self._rows: Tensor | None = None
-        self._columns: dict[tuple[str | None, str], Tensor] = {}
+        self._columns: dict[tuple[str | None, str], Tensor | Pieces] = {}
         self._put(None, "avg", avg)
         self._put(None, "std", std)
         for name, layer in (layers or {}).items():
@@ -78,22 +87,23 @@ class Features:
             raise InputError("Features need at least one of avg, std, logits or layers; all are None.")
 
         sizes = {column_name(key): len(column) for key, column in self._columns.items()}
-        self._labels = None if labels is None else as_labels(labels)
-        if self._labels is not None:
-            sizes["labels"] = len(self._labels)
+        given = None if labels is None else as_labels(labels)
+        self._labels: Tensor | Pieces | None = given
+        if given is not None:
+            sizes["labels"] = len(given)
         if len(set(sizes.values())) > 1:
             raise InputError(f"Features disagree on the number of samples: {sizes}. Pass arrays of one length.")
 
         self._head = None if head is None else as_head(head)
         self._check_head()
-        if self._labels is not None:
-            check_labels(self._labels, self._outputs)
+        if given is not None:
+            check_labels(given, self._outputs)
 
     @classmethod
     def unchecked(
         cls,
-        columns: Mapping[str, Tensor],
-        labels: Tensor | None = None,
+        columns: Mapping[str, Tensor | Pieces],
+        labels: Tensor | Pieces | None = None,
         head: Head | None = None,
         fingerprint: str | None = None,
         seen: Seen | None = None,
@@ -150,7 +160,9 @@ class Features:
     @property
     def labels(self) -> Tensor | None:
         """The class of each sample, int64 (n,)."""
-        return self._labels if self._labels is None or self._rows is None else self._labels[self._rows]
+        if self._labels is None:
+            return None
+        return whole(self._labels if self._rows is None else self._labels[self._rows])
 
     @property
     def head(self) -> Head | None:
@@ -167,7 +179,7 @@ class Features:
     def classes(self) -> int | None:
         """How many classes there are: by the head, the logits or the labels, in this order."""
         if self._outputs is None and self._labels is not None and len(self._labels):
-            return int(self._labels.max()) + 1
+            return int(whole(self._labels).max()) + 1
         return self._outputs
 
     @property
@@ -184,10 +196,10 @@ class Features:
             return self[:].get(pooling, layer)
         column = self._columns.get((layer, pooling))
         if column is None and (layer, pooling) == (None, "logits") and self._head is not None:
-            avg = self._columns.get((None, "avg"))
+            avg = self.get("avg")
             if avg is not None:
                 return self._head(avg if avg.dtype in (torch.float32, torch.float64) else avg.float())
-        return column
+        return None if column is None else whole(column)
 
     def column(self, name: str) -> Tensor | None:
         """A column by the name that energies use: ``avg``, ``std@layer3``, ``logits``."""
@@ -205,7 +217,8 @@ class Features:
     @property
     def columns(self) -> dict[tuple[str | None, str], Tensor]:
         """The stored columns, by (layer, pooling); logits that follow from the head are not stored."""
-        return dict(self._columns if self._rows is None else self[:]._columns)
+        found = self._columns if self._rows is None else self[:]._columns
+        return {key: whole(column) for key, column in found.items()}
 
     @property
     def device(self) -> torch.device:
@@ -237,6 +250,18 @@ class Features:
         derived._rows = rows if self._rows is None else self._rows[rows]
         return derived
 
+    def standing_for(self, moments: Callable[[Space], Moments]) -> Features:
+        """The same samples as a sample of more, whose class moments in any space are known."""
+        derived = self.only(sorted(self.available))
+        derived._moments = moments
+        return derived
+
+    def moments_in(self, space: Space) -> Moments | None:
+        """The class moments of all samples that these stand for, where they are known: those of a store of shards."""
+        return None if self._moments is None else self._moments(space)
+
+    summed = property(lambda self: self._moments is not None, doc="Whether :meth:`moments_in` knows them.")
+
     def number_of(self, position: int) -> int:
         """The number that a sample has in the features that a view was taken of, for error messages.
 
@@ -265,7 +290,7 @@ class Features:
         if "logits" in names and (None, "logits") not in wanted and (None, "avg") in self._columns:
             wanted[None, "avg"] = self._columns[None, "avg"]
         derived = self._derive(wanted or self._columns, self._labels)
-        derived._rows = self._rows
+        derived._rows, derived._moments = self._rows, self._moments
         return derived
 
     def changed(self, share: float, generator: torch.Generator) -> Features:
@@ -294,9 +319,10 @@ class Features:
             columns[None, "logits"] = columns[None, "logits"][:, classes]
         labels = None
         if labelled and self._labels is not None:
-            known = 1 + int(torch.cat([self._labels.cpu(), classes]).max())
+            before = whole(self._labels).cpu()
+            known = 1 + int(torch.cat([before, classes]).max())
             number = torch.full((known + 1,), -1).index_put((classes,), torch.arange(len(classes)))
-            labels = number[self._labels.cpu().clamp(min=-1)]  # the last is of those that have no class
+            labels = number[before.clamp(min=-1)]  # the last is of those that have no class
             if int((labels if self._rows is None else labels[self._rows]).min()) < 0:
                 raise InputError("A sample is of none of the classes. Choose the samples of these classes first.")
         derived = self._derive(columns, labels)
@@ -325,9 +351,11 @@ class Features:
         labels = None if first.labels is None else torch.cat([p.labels for p in parts if p.labels is not None])
         return first._derive(columns, labels)
 
-    def _derive(self, columns: dict[tuple[str | None, str], Tensor], labels: Tensor | None) -> Features:
+    def _derive(
+        self, columns: Mapping[tuple[str | None, str], Tensor | Pieces], labels: Tensor | Pieces | None
+    ) -> Features:
         derived = self.unchecked({}, labels, self._head, self.fingerprint, self.seen)
-        derived._columns = columns
+        derived._columns = dict(columns)
         return derived
 
     # On disk
@@ -344,6 +372,8 @@ class Features:
     @classmethod
     def open(cls, path: str | PathLike[str], verify: bool = False) -> Features:
         """Open a finished store, memory-mapped: it takes next to no memory, whatever its size.
+
+        A store of shards opens as one: the files of a shard are opened and checked where they are first read.
 
         Args:
             path: the folder.

@@ -16,10 +16,11 @@ from ..files import Format, write
 from ._journal import sizes_in
 from ._regular import AGAIN, open_regular
 from ._seen import Seen
+from ._shard import Shard
 
 __all__ = [
     *("FEATURES_FILE", "FILE_NAME", "NEXT_FILE", "Checksum", "Column", "Found", "Manifest"),
-    *("digest_of", "find", "read_manifest", "write_manifest"),
+    *("digest_of", "file_name", "find", "parse_column", "read", "read_manifest", "size", "typed", "write_manifest"),
 ]
 
 FORMAT = Format("heat-ood features", 2)
@@ -80,6 +81,7 @@ class Manifest:
     seen: dict[str, Any] = field(default_factory=dict)  # see Seen
     checksums: dict[str, Checksum] = field(default_factory=dict)  # by file
     replaces: list[str] = field(default_factory=list)  # the files of the store whose place this one is to take
+    shard: Shard | None = None  # which part of the samples these are, where they are one
 
     def add_batch(self, size: int) -> None:
         self.count += size
@@ -121,6 +123,9 @@ def write_manifest(manifest: Manifest, folder: Path, file: str = FEATURES_FILE) 
         The key that its journal will bear.
     """
     content = FORMAT.stamp(asdict(manifest))
+    del content["shard"]
+    if manifest.shard is not None:
+        content["shard"] = manifest.shard.to_list()
     data = rendered({**content, "sha256": digest_of(content)})
     write(folder / file, data, durable=manifest.finished)
     return hashlib.sha256(data).hexdigest()
@@ -202,6 +207,7 @@ def parse(data: dict[str, Any]) -> Manifest:
             file: parse_checksum(item) for file, item in typed(data.get("checksums", {}), dict, "checksums").items()
         },
         replaces=[file_name(item) for item in typed(data.get("replaces", []), list, "replaces")],
+        shard=Shard.read(data["shard"]) if "shard" in data else None,
     )
     if any(len(pair) != 2 for pair in manifest.batches) or sum(a * b for a, b in manifest.batches) != manifest.count:
         raise ValueError("the batches do not add up to the count")

@@ -19,7 +19,10 @@ from ..errors import FormatError
 from ._manifest import Checksum, Column
 from ._regular import AGAIN, open_regular
 
-__all__ = ["HEADER", "Numpy", "checksum_of", "chunks", "ends_of", "header", "load", "open_column", "sha256_of"]
+__all__ = [
+    *("DESCRIPTORS", "HEADER", "Numpy", "checksum_of", "chunks", "ends_of", "header", "load", "open_column"),
+    "sha256_of",
+]
 
 Numpy = np.ndarray[Any, Any]
 HEADER = 128
@@ -28,8 +31,25 @@ END = 4096
 CHUNK = 2**20
 NORESERVE = 0x4000 if sys.platform == "linux" else 0
 """Mapped pages that nobody changes take no memory: let Linux not set any aside, or a store must not exceed the RAM."""
+OWN = Path("/proc/self/fd")
+"""Where Linux lists what a process has open; a name there is the very file that was checked."""
 SUSPICIOUS, SHARE = 2**30, 64
 """A file of more bytes than the first, of which not one in the second is on the disk, is nothing but a claim."""
+
+
+def most_open() -> int:
+    """So many files may be mapped at a time that are not to be held open; half of what a process may have open, where
+    a map keeps its file open."""
+    if OWN.is_dir():
+        return sys.maxsize
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 256
+    return max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+
+DESCRIPTORS = most_open()
 
 
 def header(column: Column, count: int) -> bytes:
@@ -49,8 +69,14 @@ def open_column(folder: Path, column: Column, flags: int = os.O_RDONLY) -> IO[by
     return open(descriptor, "rb", buffering=0) if flags == os.O_RDONLY else open(descriptor, "r+b")
 
 
-def load(folder: Path, column: Column, count: int, checksum: Checksum | None, verify: bool) -> Tensor:
-    """Map a file, once its size, its header and its two ends are as they should be; ``verify`` reads all of it."""
+def load(
+    folder: Path, column: Column, count: int, checksum: Checksum | None, verify: bool, held: bool = True
+) -> Tensor:
+    """Map a file, once its size, its header and its two ends are as they should be; ``verify`` reads all of it.
+
+    Python's own map keeps its file open, and a process may have some hundreds open; ``held=False`` closes it, where
+    that can be done.
+    """
     path, size = folder / column.file, HEADER + count * column.row
     with open_column(folder, column) as file:
         about = os.fstat(file.fileno())
@@ -73,8 +99,10 @@ def load(folder: Path, column: Column, count: int, checksum: Checksum | None, ve
         if checksum is not None and verify and sha256_of(file, size) != checksum.sha256:
             raise FormatError(f"{path} is damaged: its checksum does not match. ", *AGAIN)
         try:
-            return torch.from_numpy(mapped(file, column, count, size))
-        except (OSError, MemoryError, ValueError, OverflowError) as error:
+            if held or not OWN.is_dir():
+                return torch.from_numpy(mapped(file, column, count, size))
+            return released(file, column, count, size)
+        except (OSError, MemoryError, ValueError, OverflowError, RuntimeError) as error:
             raise FormatError(
                 f"{path} cannot be mapped into memory ({error}). It has {size:,} bytes; allow the process as much "
                 "address space, or extract fewer samples."
@@ -90,6 +118,15 @@ def mapped(file: IO[bytes], column: Column, count: int, size: int) -> Numpy:
         pages = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE | NORESERVE, prot=both)
     shape = (count, column.width) if column.width else (count,)
     return np.ndarray(shape, column.dtype, buffer=pages, offset=HEADER)
+
+
+def released(file: IO[bytes], column: Column, count: int, size: int) -> Tensor:
+    """The numbers of a file, mapped as :func:`mapped` does, without keeping the file open."""
+    kind = np.dtype(column.dtype)
+    dtype = torch.from_numpy(np.empty(0, kind)).dtype
+    numbers = torch.from_file(str(OWN / str(file.fileno())), shared=False, size=size // kind.itemsize, dtype=dtype)
+    rows = numbers[HEADER // kind.itemsize :]
+    return rows.view(count, column.width) if column.width else rows
 
 
 def has_holes(file: IO[bytes], size: int) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import InputError
 
-__all__ = ["Moments"]
+__all__ = ["Gathering", "Moments"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,26 +51,10 @@ class Moments:
             classes: how many there are.
             number_of: what errors call the sample at a position, as :meth:`Features.number_of` does.
         """
-        moments: Moments | None = None
-        seen = 0
+        gathering = Gathering(classes, number_of)
         for z, labels in batches:
-            if not len(z):
-                continue
-            z = z.double()
-            labels = torch.zeros(len(z), dtype=torch.long, device=z.device) if labels is None else labels.to(z.device)
-            check(z, labels, classes, seen, number_of)
-            seen += len(z)
-            if moments is None:
-                moments = cls.zero(z.mean(0), classes)
-            x = z - moments.origin
-            moments.counts.add_(torch.bincount(labels, minlength=classes))
-            moments.sums.index_add_(0, labels, x)
-            moments.outer.addmm_(x.T, x)
-            torch.minimum(moments.minimum, z.amin(0), out=moments.minimum)
-            torch.maximum(moments.maximum, z.amax(0), out=moments.maximum)
-        if moments is None:
-            raise InputError("Moments need at least one sample; the features are empty.")
-        return moments
+            gathering.add(z, labels)
+        return gathering.result()
 
     @classmethod
     def zero(cls, origin: Tensor, classes: int) -> Moments:
@@ -136,6 +120,39 @@ class Moments:
         scaled = self.sums / self.counts.clamp(min=1).double().sqrt()[:, None]
         covariance: Tensor = (self.outer - scaled.T @ scaled) / self.n
         return (covariance + covariance.T) / 2
+
+
+class Gathering:
+    """Moments that grow batch by batch, about the mean of the first; the arguments are those of :meth:`Moments.of`."""
+
+    def __init__(self, classes: int = 1, number_of: Callable[[int], int] = int) -> None:
+        self.classes, self.number_of = classes, number_of
+        self.moments: Moments | None = None
+        self.seen = 0
+
+    def add(self, z: Tensor, labels: Tensor | None) -> None:
+        """Count a batch."""
+        if not len(z):
+            return
+        z = z.double()
+        labels = torch.zeros(len(z), dtype=torch.long, device=z.device) if labels is None else labels.to(z.device)
+        check(z, labels, self.classes, self.seen, self.number_of)
+        self.seen += len(z)
+        if self.moments is None:
+            self.moments = Moments.zero(z.mean(0), self.classes)
+        moments = self.moments
+        x = z - moments.origin
+        moments.counts.add_(torch.bincount(labels, minlength=self.classes))
+        moments.sums.index_add_(0, labels, x)
+        moments.outer.addmm_(x.T, x)
+        torch.minimum(moments.minimum, z.amin(0), out=moments.minimum)
+        torch.maximum(moments.maximum, z.amax(0), out=moments.maximum)
+
+    def result(self) -> Moments:
+        """The moments of all batches."""
+        if self.moments is None:
+            raise InputError("Moments need at least one sample; the features are empty.")
+        return self.moments
 
 
 def check(z: Tensor, labels: Tensor, classes: int, seen: int, number_of: Callable[[int], int]) -> None:

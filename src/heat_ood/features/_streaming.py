@@ -21,13 +21,14 @@ from ._features import Features
 from ._manifest import Manifest
 from ._mapped import Numpy
 from ._seen import Seen
+from ._shard import Shard
 from ._stamps import stamps_in_order
 from ._store import Writer, open_store
 
 if TYPE_CHECKING:
     from ._extractor import Extractor
 
-__all__ = ["extract"]
+__all__ = ["check_there", "extract"]
 
 Advance = Callable[[int], None]
 DTYPES = {torch.float16: "<f2", torch.float32: "<f4", torch.float64: "<f8"}
@@ -42,8 +43,9 @@ def extract(
     overwrite: bool,
     dtype: torch.dtype,
     description: str,
+    shard: Shard | None = None,
 ) -> Features:
-    """See :meth:`Extractor.extract`."""
+    """See :meth:`Extractor.extract`; the loader is that of the shard alone, and the path the shard's own."""
     check_order(loader)
     if dtype not in DTYPES:
         raise InputError(f"Features cannot be stored as {dtype}. Choose torch.float32, torch.float16 or torch.float64.")
@@ -62,7 +64,7 @@ def extract(
         return whole
 
     folder = Path(path)
-    with opened(folder, fingerprint, overwrite, origin, seen) as writer:
+    with opened(folder, fingerprint, overwrite, origin, seen, shard) as writer:
         check_dtype(writer.manifest, dtype, folder)
         if writer.manifest.finished:
             check_length(writer, total, promised)
@@ -88,10 +90,22 @@ def extract(
     return open_store(folder)
 
 
-def opened(folder: Path, fingerprint: str, overwrite: bool, origin: str, seen: Seen) -> Writer:
+def check_there(
+    extractor: Extractor, loader: Iterable[Any], folder: Path, dtype: torch.dtype, shard: Shard | None
+) -> None:
+    """What is finished already must be what is asked for, by its manifest; that it is reused is said."""
+    seen = extractor.seen(loader)
+    with opened(folder, extractor.compute_fingerprint(), False, "", seen, shard) as writer:
+        check_dtype(writer.manifest, dtype, folder)
+        check_length(writer, count_of(loader), promised_by(loader))
+        writer.check_seen(seen)
+    warnings.warn(Notice("The features are there already, and are reused."), stacklevel=4)
+
+
+def opened(folder: Path, fingerprint: str, overwrite: bool, origin: str, seen: Seen, shard: Shard | None) -> Writer:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. Pass a path for a folder.")
-    return Writer(folder, fingerprint, overwrite=overwrite, origin=origin, seen=seen)
+    return Writer(folder, fingerprint, overwrite=overwrite, origin=origin, seen=seen, shard=shard)
 
 
 def check_length(writer: Writer, total: int | None, promised: int | None) -> None:

@@ -26,6 +26,7 @@ from ._manifest import FEATURES_FILE, NEXT_FILE, Column, Manifest, find, read_ma
 from ._mapped import Numpy, checksum_of
 from ._regular import remove
 from ._seen import Seen
+from ._shard import Shard
 from ._stamps import Stamps
 
 __all__ = ["Writer"]
@@ -51,6 +52,7 @@ class Writer:
         origin: what the samples are, where they are not the loader's own.
         seen: what else is known of them.
         resumable: keep account of each batch; else a run that is killed begins anew.
+        shard: which part of all samples these are, where they are one.
 
     Example:
         >>> import tempfile
@@ -73,6 +75,7 @@ class Writer:
         origin: str = "",
         seen: Seen | None = None,
         resumable: bool = True,
+        shard: Shard | None = None,
     ) -> None:
         self.folder, self.resumable = Path(path), resumable
         self._file = FEATURES_FILE
@@ -80,7 +83,7 @@ class Writer:
         self._stamps: Stamps | None = None
         self._stamped = 0, 0
         self._stack = ExitStack()
-        asked = Manifest(fingerprint, origin=origin, seen={} if seen is None else seen.to_dict())
+        asked = Manifest(fingerprint, origin=origin, seen={} if seen is None else seen.to_dict(), shard=shard)
         try:
             done = None if overwrite else finished_at(self.folder, asked)
             if done is None:
@@ -147,6 +150,7 @@ class Writer:
         manifest = self.manifest
         if not manifest.count and not manifest.finished:  # nothing yet that could be mixed
             manifest.fingerprint, manifest.origin, manifest.seen = asked.fingerprint, asked.origin, asked.seen
+            manifest.shard = asked.shard
         if manifest.fingerprint != asked.fingerprint:
             raise InputError(
                 f"The features in {self.folder} were made by another model, or with other layers "
@@ -156,6 +160,13 @@ class Writer:
         if manifest.origin != asked.origin:
             there, now = (text or "as the loader gives them" for text in (manifest.origin, asked.origin))
             raise InputError(f"The features in {self.folder} are of other samples ({there}; now {now}). ", *ELSEWHERE)
+        if manifest.shard != asked.shard:
+            there, now = ("all samples" if one is None else one.described() for one in (manifest.shard, asked.shard))
+            raise InputError(
+                f"The features in {self.folder} are of another part of the samples ({there}; now {now}). Cut the same "
+                "samples into the same number of shards. ",
+                *ELSEWHERE,
+            )
         if not manifest.finished:
             manifest.seen = Seen.read({**asked.seen, **manifest.seen}).to_dict()
 

@@ -2,15 +2,20 @@
 
 from ._format import Format
 from ._reading import read
-from ._tensors import write_tensors
+from ._remote import Mirror, cache_folder, url_of
+from ._tensors import digest_of_tensors, metadata_of, write_tensors
 from ._values import frame, plain, restored, short
 from ._writing import is_part, locked, part_of, replacing, sweep, sweep_all, write
 
 __all__ = [
     "Format",
+    "Mirror",
+    "cache_folder",
+    "digest_of_tensors",
     "frame",
     "is_part",
     "locked",
+    "metadata_of",
     "part_of",
     "plain",
     "read",
@@ -19,6 +24,7 @@ __all__ = [
     "short",
     "sweep",
     "sweep_all",
+    "url_of",
     "write",
     "write_tensors",
 ]

@@ -1,7 +1,9 @@
-"""Tensors as one safetensors file, written whole or not at all."""
+"""Tensors as one safetensors file, written whole or not at all, and how to tell that they are what was written."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -13,7 +15,7 @@ from ._writing import replacing
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["write_tensors"]
+__all__ = ["digest_of_tensors", "metadata_of", "write_tensors"]
 
 _CODE = re.compile(r"\(os error (\d+)\)")
 """How safetensors names an error of the file system."""
@@ -48,3 +50,20 @@ def write_tensors(
             if found is None:
                 raise
             raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
+
+
+def metadata_of(data: bytes) -> dict[str, str]:
+    """What stands in the header of a safetensors file beside the tensors; its length comes first."""
+    size = int.from_bytes(data[:8], "little")
+    return dict(json.loads(data[8 : 8 + size]).get("__metadata__", {}))
+
+
+def digest_of_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
+    """A checksum of tensors on the CPU, with their names, types and shapes, and of the text about them."""
+    import torch
+
+    digest = hashlib.sha256(json.dumps(sorted(about.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import LockedError
 
 try:
     import fcntl
@@ -152,7 +152,7 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
     Args:
         folder: it is made.
-        wait: False raises an :class:`InputError` where another writer has it.
+        wait: False raises a :class:`LockedError` where another writer has it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
@@ -161,7 +161,7 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         if not _lock(descriptor, wait):
-            raise InputError(f"Another process is writing to {folder}. Wait until it is done, or name another folder.")
+            raise LockedError(f"Another process is writing to {folder}. Wait until it is done, or name another folder.")
         yield
     finally:
         os.close(descriptor)

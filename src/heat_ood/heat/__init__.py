@@ -12,5 +12,8 @@ from ._choice import default_residual as default_residual
 from ._detector import HEAT
 from ._presets import PRESETS as PRESETS
 from ._presets import paper_settings as paper_settings
+from ._sampling import MOST_FITTED as MOST_FITTED
+from ._sampling import MOST_HELD as MOST_HELD
+from ._sampling import spaces_of as spaces_of
 
 __all__ = ["HEAT"]

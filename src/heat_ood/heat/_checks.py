@@ -72,7 +72,7 @@ def check_heat(heat: HEAT) -> None:
             settings.check()
 
 
-def check_samples(heat: HEAT, choice: Choice, features: Features, contrast: Features | None) -> None:
+def check_samples(heat: HEAT, choice: Choice, features: Features | None, contrast: Features | None) -> None:
     """Refuse samples whose features are no numbers, in the columns that the chosen priors read."""
     names = tuple(dict.fromkeys(name for prior in heat.priors or choice.priors for name in columns_of(unfitted(prior))))
     for what, given in (("samples to fit", features), ("samples of contrast", contrast)):

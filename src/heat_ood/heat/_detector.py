@@ -15,7 +15,7 @@ from torch import Tensor
 from ..deprecation import renamed
 from ..energies import CACHE_FRIENDLY, MOST_PARTS, Composition, Energy, check_kinds, check_weights, columns_of
 from ..errors import InputError, NotFittedError, Notice
-from ..features import Array, Features
+from ..features import Array, Features, joined
 from ..files import short
 from ..progress import progress_bars
 from ..registry import register
@@ -24,6 +24,7 @@ from ._assembly import assembled, name_of, names_of, unfitted
 from ._checks import check_fit, check_heat, check_samples
 from ._choice import AUTO, Choice, Residuals, default_choice, default_residual, supported
 from ._presets import paper_settings
+from ._sampling import MOST_FITTED, MOST_HELD, bounded_split, drawn
 from ._training import Kept, Trainer, identity_of, kept_in
 
 __all__ = ["HEAT"]
@@ -178,6 +179,7 @@ class HEAT(Energy):
         features: Features,
         contrast: Features | None = None,
         *,
+        update: Features | None = None,
         progress: bool = True,
         checkpoint: str | PathLike[str] | None = None,
         device: torch.device | str | None = None,
@@ -187,18 +189,24 @@ class HEAT(Energy):
         Args:
             features: ID samples, best those that the backbone was trained on.
             contrast: samples that the residuals learn to tell from ID, besides those that the priors propose.
+            update: a store of shards of earlier ID samples, which these, a store of shards too, are added to: the fit
+                is that of both. Of the earlier ones the kept moments are read, and a sample of bounded size.
             progress: show a bar for each residual, on a terminal.
             checkpoint: a folder where an interrupted fit goes on after the last whole epoch, and ends the same. What
                 it keeps there is removed when the detector is saved.
             device: where to train and to score; None is where the features are.
         """
+        if update is not None:
+            features = joined([update, features])
         check_fit(self, features, contrast)
         choice = self.choose(features, contrast)
-        check_samples(self, choice, features, contrast)
+        check_samples(self, choice, None if features.summed else features, contrast)
         fitting, held = self.split(features)
+        for given in (fitting, held) if features.summed else ():
+            check_samples(self, choice, given, None)
         if self.priors is None:
             choice = supported(choice, fitting, held)
-        inner = self._assembled(choice)
+        inner = self.assembled(choice)
         if choice.lacking:
             warnings.warn(Notice(str(choice)), stacklevel=2)
         self.choice_, self.inner = choice, inner
@@ -207,7 +215,8 @@ class HEAT(Energy):
         composition = self.composition
         for part in composition.members.values():
             (part.prior if isinstance(part, Hybrid) else part).fit(fitting).to(device)
-        identity = "" if checkpoint is None else identity_of(self.settings, choice, features, contrast)
+        known = fitting if features.summed else features
+        identity = "" if checkpoint is None else identity_of(self.settings, choice, known, contrast)
         with kept_in(checkpoint) as self._kept, progress_bars(progress) as bars:
             trainer = Trainer(fitting, held, contrast, bars, self._kept, identity, device)
             for name, part in composition.members.items():
@@ -232,8 +241,13 @@ class HEAT(Energy):
         return replace(choice, residuals=residuals, lacking=(*choice.lacking, *without))
 
     def split(self, features: Features) -> tuple[Features, Features]:
-        """A view of the samples to fit and a view of those held out, by the seed; each class keeps a sample to fit."""
+        """A view of the samples to fit and a view of those held out, by the seed; each class keeps a sample to fit.
+
+        Of a sharded store both are of bounded size, and the samples to fit stand for all that are not held out.
+        """
         n = spare = len(features)
+        if features.summed and n > MOST_FITTED + MOST_HELD:
+            return bounded_split(features, *drawn(features, min(MOST_HELD, round(n * self.holdout)), self.seed))
         order = np.random.default_rng(self.seed).permutation(n)
         if features.labels is not None:
             _, first = np.unique(features.labels.cpu().numpy()[order], return_index=True)
@@ -245,7 +259,10 @@ class HEAT(Energy):
         if n < FEW or self.holdout == 0 or count < 2:
             return features, features
         rows = torch.from_numpy(order)
-        return features.subset(rows[count:].sort().values), features.subset(rows[:count].sort().values)
+        fitting, held = rows[count:].sort().values, rows[:count].sort().values
+        if features.summed:
+            return bounded_split(features, fitting, held)
+        return features.subset(fitting), features.subset(held)
 
     def standardising(self, fitting: Features, held: Features) -> Features:
         """The samples whose energies tell the centre and the spread of each."""
@@ -254,7 +271,7 @@ class HEAT(Energy):
             return fitting.subset(torch.from_numpy(np.sort(order[:BATCH])))
         return fitting if self.standardise == "training" else held
 
-    def _assembled(self, choice: Choice) -> Composition | Hybrid:
+    def assembled(self, choice: Choice) -> Composition | Hybrid:
         """The unfitted parts, as the settings and the choice say."""
         return assembled(self.priors or choice.priors, choice, self.beta, self.seed)
 
@@ -316,7 +333,7 @@ class HEAT(Energy):
         check_weights(weights, len(used))
         check_kinds(Choice, {"residuals": residuals})
         self.choice_ = Choice(used, None if weights is None else tuple(map(float, weights)), residuals)
-        self.inner = self._assembled(self.choice_)
+        self.inner = self.assembled(self.choice_)
 
     # Old names
 

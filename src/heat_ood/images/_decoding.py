@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import BinaryIO
 
 from PIL import Image, UnidentifiedImageError
 
 from ..errors import Argument, InputError
+from ..files import Mirror
 from ._depth import eight_bits
 from ._regular import opened
 
-__all__ = ["UnreadableImageError", "cause_of", "decode", "decode_stream", "defect_of"]
+__all__ = ["LARGEST_FILE", "SKIP", "UnreadableImageError", "cause_of", "decode", "decode_stream", "defect_of"]
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
 """Pillow's decoders of the kinds of files that count as images. Others may start programs, as PostScript's does."""
@@ -32,7 +34,7 @@ class UnreadableImageError(InputError):
         super().__init__(*((before, SKIP, after) if skip else (before,)))
 
 
-def decode(file: Path) -> Image.Image:
+def decode(file: str | Path) -> Image.Image:
     """The picture in a file, in eight bits a channel."""
     defect, image = attempt(file)
     if image is None:
@@ -43,14 +45,16 @@ def decode(file: Path) -> Image.Image:
     return image
 
 
-def defect_of(file: Path) -> str | None:
+def defect_of(file: str | Path) -> str | None:
     """Why an image cannot be read; None where it can."""
     return attempt(file)[0]
 
 
-def attempt(file: Path) -> tuple[str | None, Image.Image | None]:
+def attempt(file: str | Path) -> tuple[str | None, Image.Image | None]:
     """Why an image cannot be read, or the image."""
     try:
+        if isinstance(file, str):
+            return None, decode_stream(io.BytesIO(Mirror(file).read()))
         with opened(file, LARGEST_FILE) as stream:
             return None, decode_stream(stream)
     except Exception as error:  # Pillow raises almost anything on damaged files
@@ -96,6 +100,6 @@ def cause_of(error: BaseException) -> str:
     return " ".join(str(error).split()).removesuffix(".") or type(error).__name__
 
 
-def printable(file: Path) -> str:
+def printable(file: str | Path) -> str:
     """A name on one line: a loader's worker sends its error as text, of which the last line is read."""
     return " ".join(str(file).splitlines())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import InputError, Notice
 
-__all__ = ["SUFFIXES", "folders_in", "images_below", "images_in", "is_image", "say_odd"]
+__all__ = ["SUFFIXES", "entries_of", "folders_in", "images_below", "images_in", "is_image", "say_odd"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 FILE, FOLDER, ODD = "file", "folder", "odd"

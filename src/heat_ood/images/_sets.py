@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..errors import InputError
+from ..files import url_of
 from ._decoding import UnreadableImageError, decode
 from ._preprocessing import Preprocessing
 
-__all__ = ["ArrayImages", "FolderImages", "ImageSet"]
+__all__ = ["ArrayImages", "FolderImages", "ImageSet", "file_at", "stamp_of"]
 
 _T = TypeVar("_T")
 
@@ -32,7 +33,8 @@ class ImageSet(Dataset[Any]):
         targets: the label of each image, or None.
         classes: the names of the labels, or None.
 
-    ``skipped`` holds the images that were left out because they cannot be read, by name, with the reason.
+    ``skipped`` holds the images that were left out because they cannot be read, by name, with the reason; ``place``,
+    where it is one part of a set, the number of its first and how many there are in all, images or tar files.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class ImageSet(Dataset[Any]):
         self.classes = None if classes is None else tuple(classes)
         self.preprocessing = Preprocessing()
         self.skipped: Mapping[str, str] = {}
+        self.place: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -103,7 +106,7 @@ class FolderImages(ImageSet):
         self.names = names
 
     def read(self, row: int) -> Image.Image:
-        return decode(self.root / self.names[row])
+        return decode(file_at(self.root, self.names[row]))
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -141,6 +144,11 @@ class ArrayImages(ImageSet):
                 if entry.filename in ("images.npy", "labels.npy")
             }
         return {**super().identity, "checksums": sums}
+
+
+def file_at(root: Path, name: str) -> str | Path:
+    """A file by its name below a folder; a URL stays one."""
+    return name if "://" in name and url_of(name) is not None else root / name
 
 
 def stamp_of(file: Path) -> tuple[int, int]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from ..errors import FormatError, InputError
-from ..files import plain, read, write_tensors
+from ..files import digest_of_tensors, metadata_of, plain, read, write_tensors
 
 __all__ = ["Checkpoint"]
 
@@ -37,7 +35,7 @@ class Checkpoint:
         """Replace the file: a kill leaves the old one or the new one."""
         kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         about = {"version": VERSION, "identity": self.identity, "facts": json.dumps(plain(facts), allow_nan=False)}
-        write_tensors(self.path, kept, about | {"sha256": digest_of(kept, about)})
+        write_tensors(self.path, kept, about | {"sha256": digest_of_tensors(kept, about)})
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The last saved state; None where there is none."""
@@ -55,7 +53,7 @@ class Checkpoint:
                 f"The checkpoint {self.path} is of another version of heat-ood. Delete it to start this residual anew."
             )
         checksum = about.pop("sha256", None)
-        if checksum != digest_of(tensors, about):
+        if checksum != digest_of_tensors(tensors, about):
             raise self.damaged("its checksum does not match")
         if about.get("identity") != self.identity:
             raise InputError(
@@ -73,18 +71,3 @@ class Checkpoint:
     def remove(self) -> None:
         """What is done needs none."""
         self.path.unlink(missing_ok=True)
-
-
-def metadata_of(data: bytes) -> dict[str, str]:
-    """What stands in the header of a safetensors file beside the tensors; its length comes first."""
-    size = int.from_bytes(data[:8], "little")
-    return dict(json.loads(data[8 : 8 + size]).get("__metadata__", {}))
-
-
-def digest_of(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
-    """A checksum of all that a checkpoint holds."""
-    digest = hashlib.sha256(json.dumps(sorted(about.items())).encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()

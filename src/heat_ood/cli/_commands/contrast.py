@@ -63,7 +63,7 @@ def contrast(
         model_options,
         images,
         out,
-        lambda extractor, loader, anew: extractor.contrast(
+        lambda extractor, loader, anew, _: extractor.contrast(
             loader, out, kinds, samples=samples, overwrite=anew, **given
         ),
         labels=False,

@@ -8,22 +8,26 @@ from typing import Annotated
 import typer
 
 from .._accuracy import accuracy_on
+from .._engine import with_engine
 from .._model_options import ModelOptions, with_model_options
-from .._options import Json, Out, Overwrite
+from .._options import Json, Out, Overwrite, Part
 from .._registry import command
 from .._storing import store, tell
+from .merge import merge
 
 __all__ = ["extract"]
 
 
 @command(order=20, interrupted="run the same command again to go on")
+@with_engine(merge)
 @with_model_options
 def extract(
     model_options: ModelOptions,
     images: Annotated[
         Path,
         typer.Option(
-            help="A folder of class folders, a flat folder (no labels), or an .npz file with images and perhaps labels."
+            help="A folder of class folders, a flat folder (no labels), an .npz file with images and perhaps labels, a "
+            "list of paths (.txt, .parquet), or WebDataset's tar files ('train-{000..099}.tar')."
         ),
     ],
     out: Out,
@@ -31,6 +35,7 @@ def extract(
     no_labels: Annotated[
         bool, typer.Option("--no-labels", help="Leave the labels out, as for sets with other classes.")
     ] = False,
+    shard: Part = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -38,24 +43,27 @@ def extract(
 
     Interrupted, the same command goes on where it was.
 
-    [dim]Example:[/dim]
+    [dim]Examples:[/dim]
 
       heat-ood extract --model timm:resnet34 --pretrained --images train/ --out features/train
+
+      heat-ood extract --model timm:resnet34 --pretrained --images train.parquet --out features/train --shard 3/64
     """
     features, result = store(
         model_options,
         images,
         out,
-        lambda extractor, loader, anew: extractor.extract(loader, out, overwrite=anew),
+        lambda extractor, loader, anew, part: extractor.extract(loader, out, overwrite=anew, shard=part),
         labels=not no_labels,
         overwrite=overwrite,
         limit=limit,
+        shard=shard,
     )
     right = accuracy_on(features, "these images", " If they are no ID images, leave out their labels with --no-labels.")
     result |= {} if right is None else right._asdict()
     shown = {} if right is None else {"accuracy": str(right)}
     if result.get("skipped"):
-        shown["skipped"] = f"{len(result['skipped']):,}; their names are in {out}.json"
+        shown["skipped"] = f"{len(result['skipped']):,}; their names are in {result['features']}.json"
     tell(result, json, classes=few(result["classes"]), **shown)
 
 

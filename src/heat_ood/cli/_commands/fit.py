@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._accuracy import accuracy_on
+from .._engine import PANEL, EngineOptions
 from .._model_options import ModelOptions, layer_names, with_model_options
 from .._options import Json, Members
-from .._output import emit, facts, show, training_table
+from .._output import emit, facts, note, show, training_table
 from .._registry import command, defaults_of
 from .._source import Source
 
@@ -88,8 +89,18 @@ def fit(
         Path | None, typer.Option(help="Features of samples to be told from ID, as heat-ood contrast stores.")
     ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="A folder where an interrupted fit goes on.")] = None,
+    update: Annotated[
+        Path | None,
+        typer.Option(help="A store of earlier shards, which these are added to; its moments are read, and a sample."),
+    ] = None,
     member: Members = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the detector that is there.")] = False,
+    engine: Annotated[
+        str | None, typer.Option(help="ray: workers of a Ray cluster sum the moments of shards.", rich_help_panel=PANEL)
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of the cluster. Default: Ray is started here.", rich_help_panel=PANEL)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Fit a detector to stored features and save it; odin, gram and ensemble read images, with --model.
@@ -104,7 +115,10 @@ def fit(
     """
     from ...energies import DETECTOR_FILE, ours
     from ...errors import InputError
+    from ...features import Features, joined
+    from ...scale import fit as on_workers
 
+    cluster = EngineOptions(engine, address).made(model_options.workers)
     options: dict[str, Any] = {"prior": prior, "paper": paper, "beta": beta, "lam": lam, "odds": odds}
     options |= {"epochs": epochs, "seed": seed}
     device = (
@@ -130,14 +144,18 @@ def fit(
             extra = {"contrast": negatives, "checkpoint": checkpoint, "device": device}
         right = accuracy_on(train.data, "these ID samples")
         started = time.perf_counter()
-        detector.fit(train.data, **extra)
+        data = train.data if update is None else joined([Features.open(update), train.data])
+        if cluster is None:
+            detector.fit(data, **extra)
+        else:
+            note(str(on_workers(detector, data, cluster, **extra)))
         seconds = time.perf_counter() - started
     detector.save(out)
 
     result: dict[str, Any] = {
         "detector": str(out),
         "method": method,
-        "samples": train.size,
+        "samples": train.size if update is None else len(data),
         "seconds": round(seconds, 3),
         "reads": detector.reads,
         **({} if right is None else right._asdict()),

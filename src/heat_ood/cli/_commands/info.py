@@ -35,7 +35,7 @@ def info(
     from ...energies import DETECTOR_FILE
     from ...errors import InputError
     from ...export import is_exported
-    from ...features import FEATURES_FILE
+    from ...features import FEATURES_FILE, Features, shards_in
     from ...guarding import GUARD_FILE
 
     if is_exported(path):
@@ -46,6 +46,8 @@ def info(
         about_detector(path, json)
     elif (path / FEATURES_FILE).exists():
         about_features(path, json, verify)
+    elif shards_in(path):
+        Features.open(path)  # says what is missing
     else:
         what = "There is no such folder" if not path.exists() else f"It has neither {DETECTOR_FILE} nor {FEATURES_FILE}"
         raise InputError(
@@ -140,9 +142,12 @@ def about_detector(path: Path, json: bool, about: Mapping[str, Any] = MappingPro
 
 
 def about_features(path: Path, json: bool, verify: bool) -> None:
-    from ...features import Features, column_name, read_manifest
+    from ...features import Features, column_name, is_sharded, read_manifest
     from .._sidecar import read_sidecar
 
+    if is_sharded(path):
+        about_shards(path, json, verify)
+        return
     manifest = read_manifest(path)
     if manifest.finished:
         Features.open(path, verify=verify and bool(manifest.checksums))
@@ -179,3 +184,32 @@ def about_features(path: Path, json: bool, verify: bool) -> None:
     show(facts(shown | shown_seen({name: value for name, value in seen.items() if result.get(name) is None})))
     if not manifest.finished:
         show("not finished: run the extraction again with the same arguments, and it goes on")
+
+
+def about_shards(path: Path, json: bool, verify: bool) -> None:
+    """Of a store of shards what its manifest says; --verify reads all shards."""
+    from ...features import Features, column_name, read_closing
+    from .._sidecar import read_sidecar
+
+    Features.open(path, verify=verify)
+    closing, _ = read_closing(path)
+    columns = {column_name((c.layer, c.pooling)): {"width": c.width or 1, "dtype": c.dtype} for c in closing.columns}
+    sidecar = read_sidecar(path) or {}
+    result: dict[str, Any] = {
+        "features": str(path),
+        "shards": len(closing.members),
+        "samples": closing.count,
+        "columns": columns,
+        "origin": closing.origin or None,
+        "classes": closing.classes,
+        "head": bool(closing.head),
+        "fingerprint": closing.fingerprint,
+        **({"verified": "all of it"} if verify else {}),
+        **{key: sidecar.get(key) for key in ("model", "images")},
+    }
+    if json:
+        emit({**result, "seen": closing.seen})
+        return
+    shown = {name: value for name, value in result.items() if value is not None}
+    shown["columns"] = ", ".join(f"{name} ({c['width']} × {c['dtype']})" for name, c in columns.items())
+    show(facts(shown | shown_seen({name: value for name, value in closing.seen.items() if result.get(name) is None})))
