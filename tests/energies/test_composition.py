@@ -202,3 +202,65 @@ def test_weights_are_checked(weights: tuple[float, ...]) -> None:
 def test_beta_is_a_number() -> None:
     with pytest.raises(InputError, match="beta is not a number"):
         Composition({"a": Given(0)}, beta=math.nan).fit(Features(avg=randn(9, 2)))
+
+
+# What exceeds the ordinary
+
+
+def by_hand(held: Tensor, test: Tensor, weights: list[float], inside: list[int], beta: float) -> Tensor:
+    """The formula, term by term, in float64; ``beta`` by high precision."""
+    real, new = ((z - held.mean(0)) / held.std(0, correction=0) for z in (held, test))
+    own = torch.tensor([weights[i] for i in inside], dtype=torch.float64)
+    mean, found = (sum(w * z[:, i] for i, w in zip(inside, own, strict=True)) / own.sum() for z in (real, new))
+    beyond = torch.log1p(torch.exp((found - mean.mean()) / mean.std(correction=0) - 0.5))
+    others = [i for i in range(held.shape[1]) if i not in inside]
+    rows = torch.cat([new[:, others], beyond[:, None]], 1).tolist()
+    shares = [*(weights[i] for i in others), float(own.sum())]
+    return torch.tensor([exact(row, beta, shares) for row in rows], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("weights", [None, (6.0, 2.0, 1.0, 3.0), (1.0, 0.0, 0.0, 2.0)])
+@pytest.mark.parametrize("inside", [[3], [2, 3], [1, 3], [0, 1, 2]])
+def test_parts_in_excess_count_together_and_one_sided(
+    beta: float, weights: tuple[float, ...] | None, inside: list[int]
+) -> None:
+    scale, shift = torch.tensor([3.0, 1e3, 0.1, 1.0]), torch.tensor([-7.0, 1e4, 0.0, 2.0])
+    held, test = (randn(n, 4, seed=n) * scale + shift for n in (500, 40))
+    names = "abcd"
+    parts = {name: Given(i) for i, name in enumerate(names)}
+    made = Composition(parts, beta, weights, excess=tuple(names[i] for i in inside)).standardise(Features(avg=held))
+    expected = by_hand(held, test, list(weights or [1.0] * 4), inside, beta)
+    torch.testing.assert_close(made.score(Features(avg=test)), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_typical_in_excess_says_next_to_nothing_and_what_is_not_adds_up() -> None:
+    held = Features(avg=randn(5000, 2))
+    made = Composition({"view": Given(0), "far": Given(1)}, excess=("far",)).standardise(held)
+    z = torch.tensor([[0.0, -9.0], [0.0, -5.0], [0.0, 9.0], [0.0, 10.0]], dtype=torch.float64)
+    low, typical, far, farther = (2 * made.score(Features(avg=z))).tolist()
+    assert abs(typical - low) < 0.01
+    assert farther - far == pytest.approx(1, abs=0.05)
+
+
+def test_an_excess_without_spread_breaks_nothing() -> None:
+    z = torch.cat([randn(50, 1), torch.full((50, 1), 3.0, dtype=torch.float64)], 1)
+    made = Composition({"view": Given(0), "flat": Given(1)}, excess=("flat",)).standardise(Features(avg=z))
+    alone = Composition({"view": Given(0)}).standardise(Features(avg=z))
+    found = made.score(Features(avg=z)) - alone.score(Features(avg=z)) / 2
+    torch.testing.assert_close(found, found[:1].expand(50), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("excess", "weights", "text"),
+    [
+        (("c",), None, "excess names some of a, b, each once"),
+        (("b", "b"), None, "excess names some of a, b, each once"),
+        ("b", None, "excess names some of a, b, each once|excess"),
+        (("a", "b"), None, "Not all priors can count by their excess"),
+        (("b",), (1.0, 0.0), "weigh nothing together"),
+    ],
+)
+def test_excess_is_checked(excess: tuple[str, ...], weights: tuple[float, ...] | None, text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        Composition({"a": Given(0), "b": Given(1)}, weights=weights, excess=excess).fit(Features(avg=randn(9, 2)))

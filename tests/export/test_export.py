@@ -181,6 +181,16 @@ def test_methods_that_read_more_than_features(method: str, why: str, file: Path)
         export(create(method), file, features=samples(3))
 
 
+@pytest.mark.parametrize("ending", [".onnx", ".pt2"])
+def test_what_counts_by_its_excess(ending: str, file: Path, alike: Any) -> None:
+    priors = ("energy", "gmm", "gmm@layer3")
+    detector = HEAT(priors, (3, 1, 2), residual=None, excess=priors[1:]).fit(samples()).calibrate(samples(100, seed=1))
+    new, judge = samples(40, seed=2), LiveJudge(detector)
+    columns = {name: new.column(name).numpy() for name in judge.columns}
+    exported = export(detector, file.with_suffix(ending), features=new[:5])
+    alike(exported.judge_features(columns), judge.judge_features(columns), judge)
+
+
 def test_stored_samples_beyond_a_size(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     detector = create("knn", k=5).fit(samples()).calibrate(samples(100, seed=1))
     monkeypatch.setattr("heat_ood.export._writing.LARGEST", 10_000)

@@ -37,6 +37,18 @@ def test_terms_and_their_composition_give_the_score() -> None:
     np.testing.assert_allclose(sum(terms), said.score, rtol=1e-4, atol=1e-5)
 
 
+def test_what_counts_by_its_excess_is_told_too() -> None:
+    priors = {"weights": (1, 2, 3), "excess": ("gmm", "gmm-std"), "residual": None}
+    judge = LiveJudge(make_guard(HEAT(("gmm", "gmm-std", "energy"), **priors)))
+    said = judge.judge(np.random.default_rng(3).integers(0, 256, (5, 12, 12, 3), dtype=np.uint8))
+    how = judge.about["composition"]
+    terms = {n: (said.energies[f"prior/{n}"] - t["centre"]) / t["spread"] for n, t in how["terms"].items()}
+    bend, together = how["excess"], (terms["gmm"] + 2 * terms["gmm-std"]) / 3
+    assert bend["terms"] == ["gmm", "gmm-std"]
+    beyond = np.logaddexp(0, (together - bend["centre"]) / bend["spread"])
+    np.testing.assert_allclose((beyond + terms["energy"]) / 2, said.score, rtol=1e-4, atol=1e-5)
+
+
 def test_features_are_judged_as_images_are() -> None:
     guard = make_guard(create("gmm"))
     images = torch.rand(4, 3, 12, 12)

@@ -80,8 +80,8 @@ def test_the_arguments_stay_as_given_and_are_shown(quick: None) -> None:
     heat = HEAT()
     before = repr(heat)
     assert before == (
-        "HEAT(priors=None, weights=None, beta=0.0, residual='auto', seed=0, holdout=0.1, standardise='held-out')"
-        "  # not fitted"
+        "HEAT(priors=None, weights=None, beta=0.0, residual='auto', seed=0, holdout=0.1, standardise='held-out', "
+        "excess=())  # not fitted"
     )
     heat.fit(whole(), torn(), progress=False)
     assert repr(heat) == before.replace("not fitted", "fitted")
@@ -135,6 +135,37 @@ def test_the_residual_can_be_chosen_for_the_default() -> None:
     assert set(made(residual=QUICK).outcomes) == set(PRIORS)
     assert made(residual=None).outcomes == {}
     assert set(made(residual={"gmm-joint": QUICK, "energy": None}).outcomes) == {"gmm-joint"}
+
+
+# One-sided
+
+
+def test_excess_is_of_priors_that_are_named() -> None:
+    with pytest.raises(InputError, match="excess is of priors that are named"):
+        made(excess=("gmm-joint",))
+    with pytest.raises(InputError, match="excess names some of gmm, gmm-std, energy"):
+        made(THREE, excess=("knn",))
+
+
+def test_with_excess_the_layers_count_one_sided_and_it_is_kept(quick: None, tmp_path: Path) -> None:
+    choice, test = recipe.default_choice(whole()), whole(50, seed=1)
+    heat = made(choice.priors, choice.weights, excess=PRIORS[2:], contrast=torn())
+    terms, (_, held) = heat.energies(test), heat.split(whole())
+    total, real, new = (torch.zeros(n, dtype=torch.float64) for n in (50, len(held), 50))
+    for name, weight in zip(choice.priors, choice.weights, strict=True):
+        reference = heat.composition.members[name].score(held)
+        standard = [(e - reference.mean()) / reference.std(correction=0) for e in (reference, terms[f"prior/{name}"])]
+        if name in PRIORS[2:]:  # they weigh alike
+            real, new = real + standard[0], new + standard[1]
+        else:
+            total += weight * standard[1]
+    total += 4 * torch.logaddexp((new - real.mean()) / real.std(correction=0) - 0.5, torch.zeros(50).double())
+    torch.testing.assert_close(terms["prior/joint"], total / sum(choice.weights), rtol=0, atol=1e-6)
+
+    heat.save(tmp_path)
+    loaded = HEAT.load(tmp_path)
+    assert repr(loaded) == repr(heat)
+    assert torch.equal(loaded.score(test), heat.score(test))
 
 
 # Contrast

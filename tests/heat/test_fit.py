@@ -26,7 +26,7 @@ def test_arguments_stay_as_given_and_are_shown() -> None:
     before = repr(heat)
     assert before == (
         "HEAT(priors=['gmm', 'energy'], weights=[1.0, 2.0], beta=-1.0, residual=None, seed=7, holdout=0.1, "
-        "standardise='held-out')  # not fitted"
+        "standardise='held-out', excess=())  # not fitted"
     )
     heat.fit(data())
     assert heat.priors is priors

@@ -72,6 +72,9 @@ VARIANTS: dict[str, Callable[[], Energy]] = {
     "clusters": lambda: fitted(GaussianMixture(normalise=False, clusters=4, seed=2)),
     "temperature": lambda: fitted(FreeEnergy(temperature=2.0)),
     "logits alone": lambda: fitted(FreeEnergy(), bare("logits")),
+    "composition excess": lambda: fitted(
+        Composition({"gmm@a.b": create("gmm@a.b"), "msp": MaximumSoftmax()}, excess=("gmm@a.b",))
+    ),
     "composition": lambda: fitted(Composition({"gmm@a.b": create("gmm@a.b"), "msp": MaximumSoftmax()}, -1.0, (1, 2))),
     "hybrid": lambda: fitted(Hybrid(GaussianMixture(("std",)), QUICK, seed=5)),
     "heat one": lambda: fitted(HEAT(("gmm",), residual=QUICK)),

@@ -171,6 +171,17 @@ def test_the_rule_of_the_default_gives_the_scores_of_the_detector(
     torch.testing.assert_close(found, detector.score(given(1)), rtol=1e-5, atol=1e-5)
 
 
+def test_the_one_sided_rule_gives_the_scores_of_the_detector() -> None:
+    priors = ("energy", "relative-gmm-joint", "gmm-joint@block.1", "gmm-joint")
+    detector = HEAT(priors, (6, 2, 2, 2), residual=None, excess=priors[2:]).fit(data())
+    held, test = (
+        torch.stack([e.score(f) for e in detector.composition.members.values()], 1)
+        for f in (detector.split(data())[1], data(seed=1))
+    )
+    found = RULES["one-sided 3:1:2"](priors, held)(test)
+    torch.testing.assert_close(found / 6, detector.score(data(seed=1)), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("share", [0.0, 3.0])
 @pytest.mark.parametrize("name", RULES)
 def test_raising_every_energy_never_lowers_a_score(name: str, share: float) -> None:

@@ -101,14 +101,17 @@ def test_an_array_alone_where_one_column_is_judged(ask: Ask) -> None:
         HEAT(("gmm", "energy"), weights=(1, 3), residual=None),
         HEAT(("gmm", "energy"), residual=Residual(epochs=1, hidden=8)),
         HEAT(("gmm", "energy"), residual=Residual(epochs=1, hidden=8, joint=True)),
+        HEAT(("gmm", "energy"), weights=(1, 3), residual=None, excess=("gmm",)),
+        HEAT(("gmm", "energy"), residual=Residual(epochs=1, hidden=8, joint=True), excess=("gmm",)),
     ],
-    ids=["plain", "each corrected", "corrected together"],
+    ids=["plain", "each corrected", "corrected together", "excess", "excess, corrected"],
 )
 def test_terms_add_up_to_the_score(ask: Ask, detector: HEAT) -> None:
     client = ask(LiveJudge(make_guard(detector)))
     for row in sent(client, encoded(NEW[1]))["results"]:
         names = [term["name"] for term in row["terms"]]
-        assert names == ["gmm", "energy", "correction"][: 3 if detector.residual is not None else 2]
+        parts = ["gmm", "energy"] if not detector.excess else ["energy", "excess"]
+        assert names == [*parts, *(["correction"] if detector.residual is not None else [])]
         assert sum(term["value"] for term in row["terms"]) == pytest.approx(row["score"], rel=1e-4, abs=1e-5)
         assert set(row["energies"]) >= {"prior/gmm", "prior/energy"}
 

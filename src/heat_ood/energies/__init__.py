@@ -9,7 +9,10 @@ from ._base import Energy
 from ._base import predicted as predicted
 from ._calibration import Calibration
 from ._composition import Composition, compose
+from ._composition import bend_of as bend_of
+from ._composition import check_excess as check_excess
 from ._composition import check_weights as check_weights
+from ._composition import excess_of as excess_of
 from ._dice import Dice
 from ._ensemble import Ensemble
 from ._fdbd import FastBoundary

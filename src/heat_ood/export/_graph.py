@@ -29,7 +29,9 @@ def plainly_named(detector: Energy) -> Energy:
     detector = copy.deepcopy(detector)
     for module in detector.modules():
         if isinstance(module, Composition):
-            module.parts = nn.ModuleDict({f"part{i}": part for i, part in enumerate(module.parts.values())})
+            names = {name: f"part{i}" for i, name in enumerate(module.members)}
+            module.parts = nn.ModuleDict(dict(zip(names.values(), module.parts.values(), strict=True)))
+            module.excess = tuple(names[name] for name in module.excess)
     return detector
 
 

@@ -154,17 +154,23 @@ def about(detector: Energy) -> dict[str, Any]:
 
 
 def composition(detector: HEAT) -> dict[str, Any]:
-    """How the terms of a score are put together: each standardised, weighted, and composed with beta."""
+    """How the terms of a score are put together: each standardised, weighted, and composed with beta.
+
+    Those in ``excess`` first become one: of their weighted mean ``e``, ``log(1 + exp((e - centre) / spread))``.
+    """
     parts, weights = detector.composition, detector.weights_
     names = list(parts.members)
     shares = [1 / len(names)] * len(names) if weights is None else [w / sum(weights) for w in weights]
-    joint = detector.hybrids_.get("joint")
+    joint, bend = detector.hybrids_.get("joint"), parts.bend
     return {
         "beta": plain(float(parts.beta)),
         "terms": {
             name: {"weight": shares[i], "centre": float(parts.centres[i]), "spread": float(parts.spreads[i])}
             for i, name in enumerate(names)
         },
+        "excess": None
+        if bend is None
+        else {"terms": list(parts.excess), "centre": float(bend[0]), "spread": float(bend[1])},
         "temperature": None if joint is None else float(joint.temperature),
     }
 

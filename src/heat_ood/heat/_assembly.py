@@ -59,7 +59,7 @@ def assembled(priors: Sequence[str | Energy], choice: Choice, beta: float, seed:
             )
         members[name] = prior if own is None else Hybrid(prior, own, seed_of(seed, name))
     share_features(members)
-    composition = Composition(members, beta, choice.weights)
+    composition = Composition(members, beta, choice.weights, choice.excess)
     return Hybrid(composition, joint, seed_of(seed, "joint")) if joint else composition
 
 

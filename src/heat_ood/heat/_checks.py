@@ -53,6 +53,8 @@ def check_heat(heat: HEAT) -> None:
         raise InputError(f"HEAT composes at most {MOST_PARTS} priors, not {len(heat.priors)}.")
     if heat.priors is None and heat.weights is not None:
         raise InputError("weights are for priors that are named: pass both, or neither.")
+    if heat.priors is None and len(heat.excess):
+        raise InputError("excess is of priors that are named: pass both, or neither.")
     if isinstance(heat.residual, str) and heat.residual != AUTO:
         raise InputError(f"residual is Residual(…), a mapping, None or {AUTO!r}, not {short(heat.residual)}.")
     if heat.seed < 0:

@@ -62,12 +62,14 @@ class Choice:
         residuals: how they are corrected: each alike, together (``joint``), or by name.
         lacking: what the features lack of the whole default, in the words of ``LACKING``, and sentences on what was
             left out.
+        excess: those that count together, by what exceeds the ordinary alone.
     """
 
     priors: tuple[str, ...]
     weights: tuple[float, ...] | None
     residuals: Residuals = None
     lacking: tuple[str, ...] = ()
+    excess: tuple[str, ...] = ()
 
     def without(self, dropped: Sequence[str], why: Sequence[str]) -> Choice:
         """The same without some priors."""

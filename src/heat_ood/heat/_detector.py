@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 
 from ..deprecation import renamed
-from ..energies import CACHE_FRIENDLY, MOST_PARTS, Composition, Energy, check_kinds, check_weights, columns_of
+from ..energies import (
+    CACHE_FRIENDLY,
+    MOST_PARTS,
+    Composition,
+    Energy,
+    check_excess,
+    check_kinds,
+    check_weights,
+    columns_of,
+)
 from ..errors import InputError, NotFittedError, Notice
 from ..features import Array, Features, joined
 from ..files import short
@@ -58,6 +67,8 @@ class HEAT(Energy):
         holdout: share of the samples held out of the fit, for standardising and for watching the residuals.
         standardise: by the ``held-out`` samples, by the ``training`` samples as the paper does, or by a ``batch`` of
             256 of them, as the authors' code does.
+        excess: the names of priors that count together, and by what exceeds the ordinary alone: next to nothing for a
+            sample that is typical for them (:class:`~heat_ood.energies.Composition`). The default has none.
 
     What it learns has a trailing underscore: ``priors_``, ``weights_`` and ``residuals_`` are those that are used, and
     ``hybrids_`` the corrected energies.
@@ -85,10 +96,11 @@ class HEAT(Energy):
         seed: int = 0,
         holdout: float = 0.1,
         standardise: str = "held-out",
+        excess: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.priors, self.weights, self.beta, self.residual, self.seed = priors, weights, beta, residual, seed
-        self.holdout, self.standardise = holdout, standardise
+        self.holdout, self.standardise, self.excess = holdout, standardise, excess
         self.choice_: Choice | None = None
         self.inner: Composition | Hybrid | None = None
         self._kept: Kept | None = None
@@ -233,7 +245,8 @@ class HEAT(Energy):
             choice = default_choice(features)
         else:
             weights = None if self.weights is None else tuple(map(float, self.weights))
-            choice = Choice(names_of(self.priors, self.weights, features), weights)
+            choice = Choice(names_of(self.priors, self.weights, features), weights, excess=tuple(self.excess))
+            check_excess(choice.excess, choice.priors, weights)
         if not isinstance(self.residual, str):
             return replace(choice, residuals=self.residual)
         without = ("no contrast",) if self.priors is None and contrast is None else ()
@@ -332,7 +345,9 @@ class HEAT(Energy):
         weights: Any = facts["weights"] if self.priors is None else self.weights
         check_weights(weights, len(used))
         check_kinds(Choice, {"residuals": residuals})
-        self.choice_ = Choice(used, None if weights is None else tuple(map(float, weights)), residuals)
+        check_excess(self.excess, used, weights)
+        shares = None if weights is None else tuple(map(float, weights))
+        self.choice_ = Choice(used, shares, residuals, excess=tuple(self.excess))
         self.inner = self.assembled(self.choice_)
 
     # Old names

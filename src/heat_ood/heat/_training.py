@@ -100,7 +100,7 @@ class Kept:
 
 def identity_of(settings: Mapping[str, Any], choice: Choice, features: Features, contrast: Features | None) -> str:
     """What a fit is made of, for its checkpoints: settings, and every sample."""
-    made_of = [dict(settings), choice.priors, choice.weights, choice.residuals]
+    made_of = [dict(settings), choice.priors, choice.weights, choice.residuals, choice.excess]
     digest = hashlib.blake2b(json.dumps(plain(made_of)).encode(), digest_size=32)
     for part in (features, contrast):
         digest.update(b"" if part is None else digest_of_samples(part).encode())

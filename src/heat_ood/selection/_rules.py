@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ..energies import compose
+from ..energies import bend_of, compose, excess_of
 from ..heat import FAMILY_WEIGHTS, ONE_LAYER_WEIGHTS
 
 __all__ = ["RULES", "Rule", "family_weights", "weighted"]
@@ -34,8 +34,29 @@ def weighted(weights: Callable[[Sequence[str], Tensor], Tensor], beta: float = 0
 
 def family_weights(names: Sequence[str], weights: Mapping[str, float]) -> Tensor:
     """A weight a prior: those of a family share the family's."""
-    families = ["energy" if n == "energy" else "relative" if n.startswith("relative") else "densities" for n in names]
+    families = list(map(family_of, names))
     return torch.tensor([weights[f] / families.count(f) for f in families], dtype=torch.float64)
+
+
+def family_of(name: str) -> str:
+    return "energy" if name == "energy" else "relative" if name.startswith("relative") else "densities"
+
+
+def one_sided(energy: float, relative: float, densities: float) -> Rule:
+    """By family, the densities together and by what exceeds the ordinary, as ``HEAT(excess=…)`` has it."""
+
+    def rule(names: Sequence[str], real: Tensor) -> Callable[[Tensor], Tensor]:
+        standard, weights = standardiser(real), by_family(energy, relative, densities)(names, real)
+        inside = torch.tensor([family_of(n) == "densities" for n in names])
+        if inside.all() or not inside.any():
+            return lambda energies: standard(energies) @ weights
+        own, others = weights * inside, weights * ~inside
+        bend = bend_of(standard(real) @ (own / own.sum()))
+        return lambda energies: (
+            standard(energies) @ others + own.sum() * excess_of(standard(energies) @ (own / own.sum()), bend)
+        )
+
+    return rule
 
 
 def equal(names: Sequence[str], _: Tensor) -> Tensor:
@@ -95,6 +116,8 @@ RULES: dict[str, Rule] = {
     "by family 2:1:2": weighted(by_family(2, 1, 2)),
     "by family 3:1:2": weighted(lambda names, _: family_weights(names, FAMILY_WEIGHTS)),
     "by family 3:1:4": weighted(lambda names, _: family_weights(names, ONE_LAYER_WEIGHTS)),
+    "one-sided 3:1:2": one_sided(3, 1, 2),
+    "one-sided 3:1:4": one_sided(3, 1, 4),
     "by family 3:2:2": weighted(by_family(3, 2, 2)),
     "by family 4:2:1": weighted(by_family(4, 2, 1)),
 }

@@ -23,7 +23,7 @@ RATES = (0.01, 0.05, 0.1)
 """The false-alarm rates whose thresholds are shown."""
 BINS = 40
 """Of the histogram of calibration scores."""
-CORRECTION = "correction"
+CORRECTION, EXCESS = "correction", "excess"
 
 
 def results(judge: Judge, judged: Judged, names: Sequence[str | None], fpr: float) -> Iterator[dict[str, Any]]:
@@ -57,13 +57,19 @@ def predicted(logits: np.ndarray[Any, Any], names: Sequence[str] | None) -> dict
 
 
 def terms(energies: Mapping[str, float], composition: Mapping[str, Any] | None) -> list[dict[str, Any]] | None:
-    """The parts that add up to the score, where it is a mean: each prior's, and the residuals' correction."""
+    """The parts that add up to the score, where it is a mean: each prior's, that of those which count by what they
+    exceed as one, and the residuals' correction."""
     if composition is None or composition["beta"] != 0:
         return None
-    temperature = composition.get("temperature") or 1.0
+    temperature, excess = composition.get("temperature") or 1.0, composition.get("excess")
+    together = [] if excess is None else excess["terms"]
     corrected, correction = "residual/joint" in energies, energies.get("residual/joint", 0.0)
-    found = []
+    found, weight, total = [], 0.0, 0.0
     for name, how in composition["terms"].items():
+        if name in together:
+            value = energies.get(f"hybrid/{name}", energies[f"prior/{name}"])
+            weight, total = weight + how["weight"], total + how["weight"] * (value - how["centre"]) / how["spread"]
+            continue
         scale = how["weight"] / how["spread"] / temperature
         value = energies[f"prior/{name}"]
         if f"residual/{name}" in energies:
@@ -71,6 +77,9 @@ def terms(energies: Mapping[str, float], composition: Mapping[str, Any] | None) 
             value = energies[f"hybrid/{name}"] - residual
             corrected, correction = True, correction + scale * residual
         found.append((name, scale * (value - how["centre"])))
+    if excess is not None:
+        beyond = (total / weight - excess["centre"]) / excess["spread"]
+        found.append((EXCESS, weight * float(np.logaddexp(0.0, beyond)) / temperature))
     if corrected:
         found.append((CORRECTION, correction))
     if not all(math.isfinite(value) for _, value in found):
