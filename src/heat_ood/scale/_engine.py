@@ -53,7 +53,7 @@ class Engine:
     What fails is told apart. An error of the library (a corrupt image, other features than before) would come again:
     the shard is reported and the rest goes on. A worker or a node that dies, a full disk, a shard that takes far longer
     than the others: it is tried again, on another node where there is one. A shard must be resumable and end the same
-    whoever does it, as :meth:`~heat_ood.Extractor.extract` does; then nothing is lost and nothing counted twice.
+    whoever does it, as :meth:`Extractor.extract` does; then nothing is lost and nothing counted twice.
 
     Args:
         address: of a Ray cluster, ``host:port`` or ``auto``; None starts Ray on this machine for the time of a run.

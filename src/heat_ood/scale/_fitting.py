@@ -37,8 +37,8 @@ def fit(
         detector: unfitted, or to be fitted anew.
         features: a whole store of shards, in a folder that all machines see under the same path.
         engine: where the workers are.
-        contrast: as for :meth:`HEAT.fit <heat_ood.HEAT.fit>`.
-        update: earlier shards, as for :meth:`HEAT.fit <heat_ood.HEAT.fit>`.
+        contrast: as for :meth:`HEAT.fit`.
+        update: earlier shards, as for :meth:`HEAT.fit`.
         progress: show bars, on a terminal.
         settings: further arguments of the detector's own ``fit``.
 
