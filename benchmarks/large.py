@@ -44,7 +44,7 @@ def main(n: int = 20_000, d: int = 2048, classes: int = 1000) -> None:
         start = time.perf_counter()
         detector = HEAT(PAPER_PRIORS, residual=Residual(epochs=1)).fit(stored, progress=False)
         seconds = time.perf_counter() - start
-        steps_taken = len(detector.hybrids()) * math.ceil(0.9 * n / Residual().batch)
+        steps_taken = len(detector.hybrids_) * math.ceil(0.9 * n / Residual().batch)
         print(
             f"HEAT    {seconds / steps_taken:.3f} s a step, the whole fit of one epoch ({seconds:.0f} s) shared out; "
             f"peak resident memory {peak_memory():,.0f} MiB, mapped features included"
