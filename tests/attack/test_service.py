@@ -16,7 +16,7 @@ def test_hostile_requests_and_the_document_break_no_promise() -> None:
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "broken promises: none"
-    assert "Operations:       9 selected / 9 total" in done.stdout
+    assert "Operations:       10 selected / 10 total" in done.stdout
     assert "No issues found" in done.stdout
 
 

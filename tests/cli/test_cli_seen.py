@@ -129,7 +129,7 @@ def test_a_single_image_is_scored(run: Run, fitted: Path) -> None:
     assert one["score"] == pytest.approx(next(row["score"] for row in every if row["file"] == "sky/3.png"), abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["broken.jpg", "notes.txt"])
+@pytest.mark.parametrize("name", ["broken.jpg", "notes.doc"])
 def test_a_file_that_is_no_image_is_said_to_be_none(run: Run, fitted: Path, name: str) -> None:
     Path(name).write_text("nothing")
     error = run("score", fitted, name, code=1).stderr.splitlines()[-1]

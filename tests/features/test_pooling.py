@@ -46,7 +46,7 @@ def test_single_position_has_no_spread_and_no_nan_gradient() -> None:
 @pytest.mark.parametrize("channel", [1, 3])
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e20])
 def test_what_varies_by_rounding_alone_has_no_spread(size: float, channel: int) -> None:
-    flat = size * torch.rand(2, 7, 1, 1)
+    flat = size * (0.5 + torch.rand(2, 7, 1, 1))
     rounded = torch.where(torch.rand(2, 7, 6, 6) < 0.5, flat, torch.nextafter(flat, torch.tensor(torch.inf)))
     real = rounded.clone()
     real[:, 3, 0, 0] *= 1.001

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ..errors import FormatError
 from ..files import Format, write
 from ._manifest import FEATURES_FILE, Checksum, Column, digest_of, file_name, parse_column, read, size, typed
+from ._regular import open_regular
 from ._seen import Seen
 from ._shard import MOST, shard_name
 
@@ -88,11 +89,11 @@ def write_closing(closing: Closing, folder: Path) -> None:
 
 
 def is_sharded(folder: Path) -> bool:
-    """Whether the manifest of a folder, if it has one, is that of a store of shards."""
+    """Whether the manifest of a folder, if it has one, is that of a store of shards; a pipe is never waited for."""
     try:
-        with open(folder / FEATURES_FILE, "rb") as file:
+        with open(open_regular(folder / FEATURES_FILE), "rb") as file:
             return f'"{SHARDS.name}"'.encode() in file.read(64)
-    except OSError:
+    except (OSError, FormatError):
         return False
 
 

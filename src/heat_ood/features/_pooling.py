@@ -10,8 +10,8 @@ from ._columns import Layer
 
 __all__ = ["channel_of", "pool"]
 
-ROUNDING = 32 * torch.finfo(torch.float32).eps
-"""Flat maps vary by rounding alone, about 1e-7 of their size. A deviation below this share (4e-6) is held for that."""
+ROUNDING = 8 * torch.finfo(torch.float32).eps
+"""Flat maps vary by rounding alone, about 1e-7 of their size. A deviation below this share (1e-6) is held for that."""
 
 
 def pool(
