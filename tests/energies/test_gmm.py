@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -222,7 +221,7 @@ def test_float16_features_score_as_their_float32_copies() -> None:
 def test_a_thousand_classes_of_2048_dimensions() -> None:
     """In a process of its own: no n × C × d tensor (a batch of 256 would take 2 GiB), no second covariance a class."""
     script = f"""{PEAK}
-import time, torch
+import torch
 from heat_ood.energies import GaussianMixture
 from heat_ood.features import Features
 torch.set_num_threads(1)
@@ -233,18 +232,14 @@ torch.randn(512, 512) @ torch.randn(512, 512)
 base = peak()
 gmm = GaussianMixture().fit(features)
 fitted = peak()
-start = time.perf_counter()
 score = gmm.score(features)
 gradient = gmm.gradient_of(gmm.propose(256, g))
-seconds = time.perf_counter() - start
 most = peak()
 assert torch.isfinite(score).all() and torch.isfinite(gradient).all() and gmm.nu.shape == (1000, 2048)
-print((fitted - base) / 2**10, (most - fitted) / 2**10, seconds)
+print((fitted - base) / 2**10, (most - fitted) / 2**10)
 """
-    start = time.perf_counter()
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert out.returncode == 0, out.stderr
-    fit, score, _ = map(float, out.stdout.split())
+    fit, score = map(float, out.stdout.split())
     assert fit < 600, f"{fit:.0f} MiB to fit: a 2048² float64 matrix is 32 MiB"
     assert score < 200, f"{score:.0f} MiB to score"
-    assert time.perf_counter() - start < 60
