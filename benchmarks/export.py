@@ -65,6 +65,7 @@ def session(file: Path, threads: int) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # as the guard has it
     return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 

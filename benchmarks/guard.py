@@ -34,7 +34,7 @@ BATCHES = (1, 8, 32)
 FITTED, CONTRAST = 200, 100
 """Images to fit to, and distorted ones."""
 REST = 0.02
-"""Seconds between two passes: threads of onnxruntime spin for a while after theirs, and would slow down the next."""
+"""Seconds between two passes, for threads that spin a while after theirs and would slow down the next."""
 
 
 def resnet34() -> tuple[nn.Module, tuple[int, ...], int]:

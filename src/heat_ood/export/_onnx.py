@@ -180,6 +180,7 @@ class OnnxEngine:
         runtime = needed("onnxruntime")
         options = runtime.SessionOptions()
         options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it would slow down all else here
         if threads is not None:
             options.intra_op_num_threads = threads
         try:
