@@ -159,11 +159,11 @@ class Loop(ABC, Generic[S, E_]):
             value = float(loss.detach())
             if not math.isfinite(value):
                 return math.nan
-            self.optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             if self.clip is not None:
                 nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
             self.optimiser.step()
+            self.optimiser.zero_grad(set_to_none=True)  # here: chains need the memory
             total += value
             if report is not None:
                 report(done + 1, self.passes * steps, self.numbers(value))

@@ -117,4 +117,5 @@ class Negatives:
             return of_prior(x).div_(self.temperature).add_(of_network(x))
 
         s = self.settings
-        return langevin(x, gradient, s.steps, s.step, s.noise, self.coordinates.project, self.generator, s.decay)
+        with of_network.hold(len(x), s.steps):
+            return langevin(x, gradient, s.steps, s.step, s.noise, self.coordinates.project, self.generator, s.decay)
