@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from heat_ood import HEAT, Features, InputError, Residual, create
-from heat_ood.benchmarks import _experiments as experiments
 from heat_ood.benchmarks._experiments import BETAS, EXPERIMENTS, LAMBDAS, SUBSETS, jobs_of, signed, usable_methods
 from heat_ood.benchmarks._forms import CORRECTED, FULL, PLAIN, THREE, forms, usual_forms
-from heat_ood.benchmarks._jobs import Data, Job, Scored, split
+from heat_ood.benchmarks._jobs import Data, Job, Scored, split, stratified
 from heat_ood.benchmarks._runner import entries, run_jobs, slug
 from heat_ood.heat._choice import PAPER_PRIORS
 from method_data import BEYOND, CASES, samples
@@ -103,6 +102,12 @@ def test_correction_shows_each_prior_and_its_corrected_form(data: Data, tmp_path
     np.testing.assert_allclose(found["energy, corrected"]["test"], terms["hybrid/energy"], rtol=1e-5)
 
 
+def test_the_preset_on_a_part_is_run_if_asked_for(data: Data) -> None:
+    assert usable_methods(data, ("heat-paper-part",)) == ["HEAT.paper(), 10,000 samples"]
+    assert usable_methods(data, ("paper-gmm-part",)) == ["gmm, corrected as in the paper, 10,000 samples"]
+    assert not any("10,000" in name for name in usual_forms(data))
+
+
 def test_residual_compares_three(data: Data) -> None:
     lines = [line.name for job in own_jobs("residual", data) for line in job.lines]
     assert lines == ["ebm", "gmm", "gmm, corrected"]
@@ -174,12 +179,12 @@ def test_a_fit_that_several_experiments_need_is_run_once(data: Data, tmp_path: P
 def test_low_data_takes_a_share_of_each_class(data: Data, tmp_path: Path) -> None:
     jobs = own_jobs("low-data", data)
     assert len(jobs) == 3 * len(SUBSETS)
-    rows = experiments.stratified(data.train, 0.1, seed=2)
+    rows = stratified(data.train, 0.1, seed=2)
     assert data.train.labels is not None
     assert torch.bincount(data.train.labels[rows]).tolist() == [8, 8, 8, 8]
-    assert torch.bincount(data.train.labels[experiments.stratified(data.train, 0.01, seed=2)]).tolist() == [2] * 4
+    assert torch.bincount(data.train.labels[stratified(data.train, 0.01, seed=2)]).tolist() == [2] * 4
     assert len(set(rows)) == len(rows)
-    assert not np.array_equal(rows, experiments.stratified(data.train, 0.1, seed=3))
+    assert not np.array_equal(rows, stratified(data.train, 0.1, seed=3))
     found = run(jobs[0], data, tmp_path)
     assert list(found) == ["gmm, 1 %"]
     assert jobs[-1].lines[0].name == f"{CORRECTED}, 100 %"

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from heat_ood import HEAT, Features, Residual
 from heat_ood.benchmarks._experiments import job_of
 from heat_ood.benchmarks._forms import BARE, CORRECTED, FULL, PAPER, PLAIN, RELEASED, THREE, forms, usual_forms
-from heat_ood.benchmarks._jobs import Data
+from heat_ood.benchmarks._jobs import Data, stratified
 from heat_ood.benchmarks._runner import digest_of, slug
 from heat_ood.errors import Notice
 from heat_ood.heat import _choice as recipe
@@ -57,7 +58,8 @@ def test_which_forms_are_run(data: Data) -> None:
     assert usual_forms(data) == [THREE, CORRECTED, PLAIN, FULL]
     alone = [f"{name}, released" for name in PAPER_PRIORS]
     each = [f"{name}, corrected as in the paper" for name in PAPER_PRIORS]
-    assert list(forms(data)) == [THREE, CORRECTED, PAPER, *each, RELEASED, *alone, PLAIN, BARE, FULL]
+    part = [f"{row}, 10,000 samples" for row in (PAPER, *each)]
+    assert list(forms(data)) == [THREE, CORRECTED, PAPER, *each, *part, RELEASED, *alone, PLAIN, BARE, FULL]
     layers = Features(layers={"layer3": data.train.layers["layer3"]}, labels=data.train.labels)
     assert usual_forms(replace(data, train=layers)) == [PLAIN, FULL], "nothing that the paper's priors read"
 
@@ -85,6 +87,20 @@ def test_each_corrected_prior_of_the_papers_method_is_a_row(data: Data, tmp_path
         if form.apart and i:
             expected = (expected - parts.centres[i - 1]) / parts.spreads[i - 1]
         np.testing.assert_allclose(found[row]["test"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::heat_ood.errors.Notice")
+def test_a_part_is_drawn_by_the_seed(data: Data, tmp_path: Path) -> None:
+    whole = forms(data)[f"{PAPER}, 10,000 samples"]
+    quick = {n: replace(r, hidden=8, epochs=1, steps=1) for n, r in whole.settings["residual"].items()}
+    form = replace(whole, settings={**whole.settings, "residual": quick}, samples=100)
+    found = form.job("part", data).run(data, 3, tmp_path / "checkpoint").scores
+    part = data.train.subset(torch.from_numpy(stratified(data.train, 100 / len(data.train), 3)))
+    assert len(part) == 100
+    expected = HEAT(**form.settings, seed=3).fit(part, progress=False).score(data.test)
+    np.testing.assert_allclose(found["part"]["test"], expected, rtol=1e-5, atol=1e-6)
+    assert list(found) == ["part", *(f"{n}, corrected as in the paper, 10,000 samples" for n in PAPER_PRIORS)]
+    assert form.job("part", data).settings != replace(form, samples=None).job("part", data).settings
 
 
 def test_of_the_papers_method_each_prior_that_is_done_stays_done(

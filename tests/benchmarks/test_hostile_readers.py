@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heat_ood.benchmarks._experiments import stratified
+from heat_ood.benchmarks._jobs import stratified
 from heat_ood.benchmarks._readers import SetSpec, open_set
 from heat_ood.benchmarks._suites import Contrast
 from heat_ood.errors import InputError

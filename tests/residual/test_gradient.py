@@ -72,6 +72,7 @@ def test_follows_the_weights_and_makes_no_new_memory() -> None:
     assert {tensor.data_ptr() for tensor in (found, *gradient.hidden, *gradient.pulled)} == places
     assert all(parameter.grad is None for parameter in network.parameters())
 
+
 def test_held_weights_give_the_same_gradients_until_they_are_let_go() -> None:
     network = Network(512, 1024, 4, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -22,7 +22,7 @@ from ..features import Features
 from ..heat import HEAT, PAPER_PRIORS
 from ..residual import Residual
 from ._forms import ALIASES, CORRECTED, FULL, PLAIN, THREE, Form, fit_of, forms, paper_priors, settings_of, usual_forms
-from ._jobs import Data, Job, Line, Scored, Scores, fitted_scores, split
+from ._jobs import Data, Job, Line, Scored, Scores, fitted_scores, split, stratified
 
 __all__ = ["BETAS", "EXPERIMENTS", "LAMBDAS", "SUBSETS", "job_of", "jobs_of", "usable_methods"]
 
@@ -215,19 +215,6 @@ def on_share(run: Callable[[Data, int, Path], Scored], share: float) -> Callable
         return run(replace(data, train=data.train.subset(rows)), seed, folder)
 
     return reduced
-
-
-def stratified(train: Features, share: float, seed: int) -> np.ndarray[Any, Any]:
-    """The numbers of a share of the samples, two a class at the least where there are labels."""
-    order = np.random.default_rng([seed, 1]).permutation(len(train))
-    if train.labels is None:
-        return np.sort(order[: max(2, round(share * len(train)))])
-    labels = train.labels.cpu().numpy()[order]
-    first = np.argsort(labels, kind="stable")
-    _, sizes = np.unique(labels, return_counts=True)
-    rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    keep = rank < np.repeat(np.maximum(2, np.round(share * sizes)), sizes)
-    return np.sort(order[first[keep]])
 
 
 EXPERIMENTS: dict[str, Callable[[Data, Sequence[str] | None], list[Job]]] = {

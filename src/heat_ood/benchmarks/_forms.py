@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..energies import create
 from ..features import Features
 from ..heat import HEAT, PAPER_PRIORS, name_of, paper_settings
 from ..residual import Residual
-from ._jobs import Data, Job, Line, Scored, fitted_scores, silence
+from ._jobs import Data, Job, Line, Scored, fitted_scores, silence, stratified
 from ._runner import look_at, result_of
 
 __all__ = [
@@ -41,8 +42,12 @@ AS_TEXT, AS_RELEASED = "corrected as in the paper", "corrected as released"
 ALONE = {name: f"{name}, released" for name in PAPER_PRIORS}
 ALIASES = {"heat": FULL, "heat-paper": PAPER, "heat-released": RELEASED}
 TEXT = {name: f"{name}, {AS_TEXT}" for name in PAPER_PRIORS}
+LESS = 10_000
+"""Training samples of the preset's rows on a part, whose seeds take minutes where those of the whole take hours."""
+PART = f", {LESS:,} samples"
 ALIASES |= {f"paper-{name}": row for name, row in TEXT.items()}
 ALIASES |= {f"released-{name}": row for name, row in ALONE.items()}
+ALIASES |= {f"{alias}-part": f"{row}{PART}" for alias, row in ALIASES.items() if row in (PAPER, *TEXT.values())}
 """What may be typed for a row's name."""
 
 
@@ -59,6 +64,7 @@ class Form:
         parts: whether each energy, standardised as it is composed, is kept under its prior's name beside the score.
         apart: whether each prior is a job of its own, whose scores are kept when it is done: for what takes hours.
             Its residual is the same, since it does not depend on the others.
+        samples: how many training samples, drawn by the seed, it is fitted to; None takes all.
     """
 
     kind: str
@@ -68,11 +74,14 @@ class Form:
     alone: bool = False
     parts: bool = False
     apart: bool = False
+    samples: int | None = None
 
     def job(self, title: str, data: Data) -> Job:
         """A job with a row, and perhaps one for each prior."""
         lines = (Line(title, self.kind), *(Line(row, "corrected") for row in self.rows))
-        return Job(title, lines, self.run(title), settings_of(data, self.settings, contrast=self.contrast))
+        settings = settings_of(data, self.settings, contrast=self.contrast)
+        part = {} if self.samples is None else {"samples": self.samples}
+        return Job(title, lines, self.run(title), settings | part)
 
     @property
     def rows(self) -> dict[str, str]:
@@ -87,6 +96,9 @@ class Form:
             if self.apart:
                 jobs = [form.job(row, data) for row, form in self.each.items()]
                 return together(title, jobs, data, seed, folder.parent)
+            if self.samples is not None:
+                rows = stratified(data.train, min(1.0, self.samples / len(data.train)), seed)
+                data = replace(data, train=data.train.subset(torch.from_numpy(rows)))
             detector = HEAT(**self.settings, seed=seed)
             fit = fit_of(detector, data, folder, contrast=self.contrast)
             if self.parts:
@@ -111,7 +123,7 @@ class Form:
         for prior, row in zip(self.settings["priors"], self.rows, strict=True):
             name = name_of(prior)
             only = {"priors": (prior,), "residual": {name: self.settings["residual"][name]}}
-            found[row] = Form("corrected", {**self.settings, **only})
+            found[row] = Form("corrected", {**self.settings, **only}, samples=self.samples)
         return found
 
 
@@ -136,11 +148,14 @@ def forms(data: Data) -> dict[str, Form]:
     """All forms that the data allows, by the name of the row."""
     three = paper_priors(data)
     as_text = Form("heat", paper_settings(data.preset), corrected=AS_TEXT, apart=True)
+    in_part = replace(as_text, corrected=f"{AS_TEXT}{PART}", samples=LESS)
     of_the_paper = {
         THREE: Form("composition", {"priors": three, "residual": None}, parts=True),
         CORRECTED: Form("heat", {"priors": three, "residual": Residual()}, parts=True),
         PAPER: as_text,
         **as_text.each,
+        f"{PAPER}{PART}": in_part,
+        **in_part.each,
         RELEASED: Form("heat", paper_settings(data.preset, "released"), corrected=AS_RELEASED),
         **{ALONE[name]: released_alone(data.preset, i) for i, name in enumerate(PAPER_PRIORS) if name in three},
     }
@@ -163,7 +178,7 @@ def released_alone(preset: str, which: int) -> Form:
 def usual_forms(data: Data) -> list[str]:
     """Those that are run unless others are chosen: not what takes hours, and not the default with less."""
     slow = {PAPER, RELEASED, *ALONE.values(), *TEXT.values()}
-    return [name for name in forms(data) if name != BARE and name not in slow]
+    return [name for name in forms(data) if name != BARE and name.removesuffix(PART) not in slow]
 
 
 def paper_priors(data: Data) -> tuple[str, ...]:

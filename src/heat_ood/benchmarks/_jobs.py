@@ -18,7 +18,7 @@ from ..errors import Notice
 from ..features import Extractor, Features
 from ..images import ImageSet
 
-__all__ = ["Data", "Job", "Line", "Scored", "Scores", "fitted_scores", "silence", "split"]
+__all__ = ["Data", "Job", "Line", "Scored", "Scores", "fitted_scores", "silence", "split", "stratified"]
 
 Scores = dict[str, np.ndarray[Any, Any]]
 HELD_OUT = 0.1
@@ -126,6 +126,19 @@ def split(train: Features, seed: int) -> Features:
         lost = np.setdiff1d(labels[out], labels[rows])
         rows = np.concatenate([rows, [out[labels[out] == label][-1] for label in lost]]).astype(rows.dtype)
     return train.subset(torch.from_numpy(np.sort(rows)))
+
+
+def stratified(train: Features, share: float, seed: int) -> np.ndarray[Any, Any]:
+    """The numbers of a share of the samples, two a class at the least where there are labels."""
+    order = np.random.default_rng([seed, 1]).permutation(len(train))
+    if train.labels is None:
+        return np.sort(order[: max(2, round(share * len(train)))])
+    labels = train.labels.cpu().numpy()[order]
+    first = np.argsort(labels, kind="stable")
+    _, sizes = np.unique(labels, return_counts=True)
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    keep = rank < np.repeat(np.maximum(2, np.round(share * sizes)), sizes)
+    return np.sort(order[first[keep]])
 
 
 def fitted_scores(

@@ -15,7 +15,8 @@ STEPS = 4
 
 def worth_it(weights: list[Tensor], steps: int) -> bool:
     """Whether there are so many products of so large matrices, of a kind that MKL, where torch has it, lays out."""
-    there = torch.backends.mkl.is_available() and hasattr(torch.ops.mkl, "_mkl_reorder_linear_weight")
+    mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    there = mkl and hasattr(torch.ops.mkl, "_mkl_reorder_linear_weight")
     return (
         there
         and steps >= STEPS
