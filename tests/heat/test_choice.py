@@ -130,6 +130,8 @@ def test_priors_and_weights_follow_from_what_there_is(case: str) -> None:
     assert dict(zip(recipe.priors, recipe.weights, strict=True)) == pytest.approx(weights)
     assert list(recipe.priors) == list(weights), "in this order"
     assert recipe.lacking == lacking
+    alone = [name for name in weights if name.startswith("gmm")]
+    assert recipe.excess == (tuple(alone) if len(alone) == 1 and "energy" in weights else ())
 
 
 @pytest.mark.parametrize("case", CASES)

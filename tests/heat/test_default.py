@@ -168,6 +168,27 @@ def test_with_excess_the_layers_count_one_sided_and_it_is_kept(quick: None, tmp_
     assert torch.equal(loaded.score(test), heat.score(test))
 
 
+def test_the_density_of_a_lone_layer_counts_one_sided_and_it_is_kept(quick: None, tmp_path: Path) -> None:
+    one, test = without("layers"), whole(50, seed=1)
+    heat, _ = notices(one)
+    names = heat.priors_
+    assert names == ("energy", "relative-gmm-joint", "gmm-joint")
+    plain, _ = notices(one, residual=None)
+    terms, (_, held) = plain.energies(test), plain.split(one)
+    total = torch.zeros(50, dtype=torch.float64)
+    for name, weight in zip(names, (3, 1, 4), strict=True):
+        reference = plain.composition.members[name].score(held).double()
+        standard = (terms[f"prior/{name}"] - reference.mean()) / reference.std(correction=0)
+        total += weight * (torch.log1p((standard - 0.5).exp()) if name == "gmm-joint" else standard)
+    torch.testing.assert_close(plain.score(test).double(), total / 8, rtol=0, atol=1e-5)
+    assert same(heat, notices(one, priors=names, weights=(3, 1, 4), excess=names[2:], residual=heat.residuals_)[0])
+
+    heat.save(tmp_path)
+    loaded = HEAT.load(tmp_path)
+    assert repr(loaded) == repr(heat)
+    assert torch.equal(loaded.score(test), heat.score(test))
+
+
 # Contrast
 
 

@@ -156,7 +156,7 @@ def test_a_residual_that_learns_what_the_prior_gets_wrong_may_go_far() -> None:
     even = compare_bounds(TRAIN, narrow, residual=residual, odds=(1.0,), folds=0)
     auroc = {name: pair[1] for name, pair in verdicts(even).items()}
     assert list(auroc) == ["bound 0", *(f"bound {b:g}, odds 1" for b in BOUNDS[1:])]
-    assert auroc["bound 0"] < 0.4, "what is narrow has a low energy"
+    assert auroc["bound 0"] < 0.5, "what is narrow has a low energy, though not in the density, which is one-sided"
     assert list(auroc.values()) == sorted(auroc.values())
     assert auroc["bound 2, odds 1"] > auroc["bound 0"] + 0.2
 

@@ -166,7 +166,7 @@ def test_the_rule_of_the_default_gives_the_scores_of_the_detector(
         torch.stack([e.score(f) for e in detector.composition.members.values()], 1)
         for f in (detector.split(given(0))[1], given(1))
     )
-    rule = "by family 3:1:2" if layers else "by family 3:1:4"
+    rule = "by family 3:1:2" if layers else "one-sided 3:1:4"
     found = RULES[rule](detector.priors_, held)(test) / sum(given_weights.values())
     torch.testing.assert_close(found, detector.score(given(1)), rtol=1e-5, atol=1e-5)
 

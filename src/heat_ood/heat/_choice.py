@@ -34,7 +34,8 @@ PAPER_PRIORS = ("gmm", "gmm-std", "energy")
 FAMILY_WEIGHTS = {"energy": 6.0, "relative": 2.0, "densities": 4.0}
 """Weights of the default's three views of a sample; the layers share the last. How they came about: docs/beyond.md."""
 ONE_LAYER_WEIGHTS = {"energy": 3.0, "relative": 1.0, "densities": 4.0}
-"""The same where there is one layer: its density stands alone against all that is far away."""
+"""The same where there is one layer: its density stands alone against all that is far away, and counts by what exceeds
+the ordinary, where there is an energy beside it."""
 ENOUGH = 50_000
 """So many samples judge whether a prior holds."""
 AGAINST_CONTRAST = Residual(joint=True, lam=1.0, odds=20.0, contrast_share=1.0, depth=4)
@@ -107,12 +108,16 @@ def enumerated(words: Sequence[str]) -> str:
 def default_choice(features: Features) -> Choice:
     """The default's priors: the energy of the logits, the class mixture against one Gaussian, a mixture a layer.
 
+    The mixture of a lone layer counts by what exceeds the ordinary: docs/beyond.md says why.
+
     Example:
         >>> z = torch.rand(4, 3)
         >>> default_choice(Features(avg=z, std=z, head=(z, None), layers={"one": (z + 1, z)})).priors
         ('energy', 'relative-gmm-joint', 'gmm-joint@one', 'gmm-joint')
         >>> default_choice(Features(avg=z)).priors
         ('relative-gmm', 'gmm')
+        >>> default_choice(Features(avg=z, head=(z, None))).excess
+        ('gmm',)
     """
     there, found, lacking = features.available, dict[str, float](), list[str]()
     last, earlier = joint_name(there, ""), earlier_layers(features)
@@ -129,7 +134,8 @@ def default_choice(features: Features) -> Choice:
         lacking.append("no std")
     if not earlier:
         lacking.append("no earlier layers")
-    return Choice(tuple(found), tuple(found.values()), lacking=tuple(lacking))
+    excess = tuple(densities) if len(densities) == 1 and "energy" in found else ()
+    return Choice(tuple(found), tuple(found.values()), lacking=tuple(lacking), excess=excess)
 
 
 def joint_name(available: set[str] | frozenset[str], layer: str) -> str | None:

@@ -68,7 +68,8 @@ class HEAT(Energy):
         standardise: by the ``held-out`` samples, by the ``training`` samples as the paper does, or by a ``batch`` of
             256 of them, as the authors' code does.
         excess: the names of priors that count together, and by what exceeds the ordinary alone: next to nothing for a
-            sample that is typical for them (:class:`~heat_ood.energies.Composition`). The default has none.
+            sample that is typical for them (:class:`~heat_ood.energies.Composition`). Of the default's priors that is
+            the density, where there is one layer beside the energy.
 
     What it learns has a trailing underscore: ``priors_``, ``weights_`` and ``residuals_`` are those that are used, and
     ``hybrids_`` the corrected energies.
@@ -335,7 +336,9 @@ class HEAT(Energy):
     def facts(self) -> dict[str, Any]:
         weights = self.weights_ if self.priors is None else None
         chosen = self.choice_ if self.residual == AUTO else None
-        return {"used": self.priors_, "weights": weights, "residual": None if chosen is None else chosen.residuals}
+        found = {"used": self.priors_, "weights": weights, "residual": None if chosen is None else chosen.residuals}
+        own = self.choice_ if self.priors is None else None
+        return found if own is None or not own.excess else {**found, "excess": own.excess}
 
     def build(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         used, residuals = tuple(facts["used"]), facts["residual"] if isinstance(self.residual, str) else self.residual
@@ -345,9 +348,10 @@ class HEAT(Energy):
         weights: Any = facts["weights"] if self.priors is None else self.weights
         check_weights(weights, len(used))
         check_kinds(Choice, {"residuals": residuals})
-        check_excess(self.excess, used, weights)
+        excess = tuple(facts.get("excess", ()) if self.priors is None else self.excess)
+        check_excess(excess, used, weights)
         shares = None if weights is None else tuple(map(float, weights))
-        self.choice_ = Choice(used, shares, residuals, excess=tuple(self.excess))
+        self.choice_ = Choice(used, shares, residuals, excess=excess)
         self.inner = self.assembled(self.choice_)
 
     # Old names

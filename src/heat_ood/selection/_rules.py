@@ -122,4 +122,4 @@ RULES: dict[str, Rule] = {
     "by family 4:2:1": weighted(by_family(4, 2, 1)),
 }
 """The families are the energy of the logits, the relative energy and the layers' densities; the default weighs them
-3:1:2 where there are several layers, and 3:1:4 where there is one."""
+3:1:2 where there are several layers, and one-sided 3:1:4 where there is one."""
