@@ -67,10 +67,16 @@ def workers_of(nodes: Nodes) -> dict[int, str]:
     return found
 
 
+def wait_for_workers(nodes: Nodes, driver: subprocess.Popen[str], doing: str = "") -> None:
+    """Wait until there is one, that does a shard (``.do``) if that is asked for, or until the end."""
+    while driver.poll() is None and not any(title.endswith(doing) for title in workers_of(nodes).values()):
+        time.sleep(0.02)
+
+
 def struck(nodes: Nodes, kind: str, driver: subprocess.Popen[str]) -> str:
-    """Kill one thing without a word; what it was. For a worker, wait until there is one."""
-    while kind == "worker" and driver.poll() is None and not workers_of(nodes):
-        time.sleep(0.05)
+    """Kill one thing without a word; what it was."""
+    if kind == "worker":
+        wait_for_workers(nodes, driver)
     if driver.poll() is not None:
         return "nothing, it was done already"
     if kind == "worker":
@@ -88,8 +94,11 @@ def struck(nodes: Nodes, kind: str, driver: subprocess.Popen[str]) -> str:
     return f"a node, {busy}"
 
 
-def one_run(nodes: Nodes, folder: Path, kind: str, phase: str, wait: float) -> str:
-    """Extract and fit, with one kill in one of the two, so many seconds after it began; what was said at the end."""
+def one_run(nodes: Nodes, folder: Path, kind: str, phase: str, wait: float, early: bool = False) -> str:
+    """Extract and fit, with one kill in one of the two; what was said at the end.
+
+    The kill comes so many seconds after the first worker is at work or, if ``early``, after the driver was started.
+    """
     ray: tuple[Any, ...] = ("--engine", "ray", "--address", nodes.address, "--workers", 2)
     told = []
     commands = {
@@ -99,6 +108,8 @@ def one_run(nodes: Nodes, folder: Path, kind: str, phase: str, wait: float) -> s
     for name, command in commands.items():
         driver = started(folder, *command)
         if name == phase:
+            if not early:
+                wait_for_workers(nodes, driver, ".do" if name == "extract" else "")
             time.sleep(wait)
             told.append(struck(nodes, kind, driver))
             if kind == "driver":
@@ -125,17 +136,16 @@ def main() -> None:
             ended(started(folder, "fit", "one", "--out", "alone", "--no-residual"))
             expected = contents(folder / "one")
             (folder / "pause").touch()
-            began = time.monotonic()
             one_run(nodes, folder, "none", "", 0)
-            whole = (time.monotonic() - began) / 2
             detector = contents(folder / "alone")
             bad = int((contents(folder / "many"), contents(folder / "detector")) != (expected, detector))
             for number in range(given.kills):
                 for made in ("many", "detector"):
                     shutil.rmtree(folder / made)
                 kind, phase = ("worker", "node", "driver")[number % 3], "fit" if number % 10 >= 7 else "extract"
-                wait = rng.uniform(0.2, 1) * whole  # before, there is a driver that starts, and nothing else
-                said = one_run(nodes, folder, kind, phase, wait)
+                early = number % 10 == 5
+                wait = rng.uniform(0, 6 if phase == "extract" else 3)
+                said = one_run(nodes, folder, kind, phase, wait, early)
                 same = (contents(folder / "many"), contents(folder / "detector")) == (expected, detector)
                 bad += not same
                 what = f"{kind:6} in {phase:7} after {wait:4.1f} s: {'same' if same else 'OTHER'} bytes"
