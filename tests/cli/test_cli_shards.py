@@ -219,6 +219,14 @@ def test_a_table_has_what_was_decided_and_why(run: Run, pictures: Path, here: Pa
     assert "end in .parquet or .csv" in run("score", "d", "many", "--out", "s.xls", code=1).stderr
 
 
+def check_alike(one: Any, other: Any) -> None:
+    """The same tables; other batches may have moved the last digits of numbers."""
+    assert one.schema.equals(other.schema)
+    for name in one.column_names:
+        found, expected = one[name].to_pylist(), other[name].to_pylist()
+        assert found == (pytest.approx(expected, abs=1e-5) if isinstance(expected[0], float) else expected)
+
+
 def test_images_are_scored_by_shard(run: Run, pictures: Path, here: Path) -> None:
     from heat_ood import HEAT
 
@@ -229,7 +237,7 @@ def test_images_are_scored_by_shard(run: Run, pictures: Path, here: Path) -> Non
     for number in range(3):
         run("score", "d", pictures, *model, "--out", "scores", "--shard", f"{number}/3")
     run("merge", "scores")
-    assert parquet.read_table("scores/scores.parquet").equals(parquet.read_table("one.parquet"))
+    check_alike(parquet.read_table("scores/scores.parquet"), parquet.read_table("one.parquet"))
 
 
 def test_a_shard_of_images_that_was_cut_off_while_it_was_scored_goes_on(
@@ -256,9 +264,10 @@ def test_a_shard_of_images_that_was_cut_off_while_it_was_scored_goes_on(
     run(*shard)
     assert calls == [2, 2, 2, 2]  # of three batches, two were there
     assert not Path("scores/unfinished").exists()
-    found = parquet.read_table("scores/shard-00001.parquet")["score"]
+    found = parquet.read_table("scores/shard-00001.parquet")
     run("score", "d", pictures, *model, "--out", "one.parquet")
-    assert found.equals(parquet.read_table("one.parquet")["score"][-len(found) :])
+    whole = parquet.read_table("one.parquet")
+    check_alike(found.drop(["sample"]), whole.slice(len(whole) - len(found)).drop(["sample"]))
 
     calls[:] = []
     for file in Path("scores").glob("shard-*"):
@@ -333,8 +342,9 @@ def test_the_whole_way_by_urls(
     assert run("merge", f"{bucket}/s", "--json")["scores"] == f"{bucket}/s/scores.csv"
     rows = list(csv.DictReader(fsspec.open(f"{bucket}/s/scores.csv", "rt").open().read().splitlines()))
     local = list(csv.DictReader(Path("one.csv").read_text().splitlines()))
-    assert [row["score"] for row in rows] == [row["score"] for row in local]
+    scores = [float(row["score"]) for row in local]
+    assert [float(row["score"]) for row in rows] == pytest.approx(scores, abs=1e-5)
     run("score", "d", f"{bucket}/f", "--out", f"{bucket}/all.parquet")
     table = parquet.read_table(fsspec.open(f"{bucket}/all.parquet").open())
-    assert table["score"].to_pylist() == [float(np.float32(row["score"])) for row in local]
+    assert table["score"].to_pylist() == pytest.approx(scores, abs=1e-5)
     assert table["path"].to_pylist() == [row["file"] for row in rows] == [row["file"] for row in local]
