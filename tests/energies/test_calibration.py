@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from heat_ood.energies import Calibration, FreeEnergy, MaximumSoftmax
+from heat_ood.energies import Calibration, FreeEnergy, GaussianMixture, MaximumSoftmax, _calibration
 from heat_ood.errors import InputError, NotFittedError
-from heat_ood.features import Features
+from heat_ood.features import Features, merge_shards, shard_name
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -209,3 +210,24 @@ def test_calibrating_again_replaces() -> None:
     detector = MaximumSoftmax().calibrate(logits(99), per_class=True).calibrate(logits(20))
     assert not detector.calibration.per_class
     assert len(detector.calibration.scores) == 20
+
+
+def test_of_a_large_store_of_shards_a_sample_calibrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    z = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
+    for number, rows in enumerate(z.split(90)):
+        Features(avg=rows).save(tmp_path / shard_name(number))
+    store, whole = merge_shards(tmp_path), Features(avg=z)
+    detector = GaussianMixture().fit(Features(avg=torch.randn(200, 5, generator=torch.Generator().manual_seed(1))))
+    all_scores = detector.calibrate(store).calibration.scores
+    assert len(all_scores) == 300
+    monkeypatch.setattr(_calibration, "MOST", 80)
+    some = detector.calibrate(store).calibration.scores
+    assert len(some) == 80
+    assert torch.isin(some, all_scores).all()
+    assert torch.equal(detector.calibrate(merge_shards(tmp_path)).calibration.scores, some)  # always the same
+    rows = _calibration.bounded(store)._rows
+    assert len(torch.unique(rows)) == 80
+    assert int(rows.max()) > 240 > 60 > int(rows.min())  # of all shards
+    assert len(detector.calibrate(whole).calibration.scores) == 300  # what is no store of shards is taken whole
+    monkeypatch.setattr(_calibration, "MOST", 299)
+    assert len(torch.unique(_calibration.bounded(store)._rows)) == 299

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from heat_ood.errors import FormatError, InputError
 from heat_ood.features import Features, Moments, Space, joined, merge_shards, read_manifest
 from heat_ood.features._kept import Contents, Known, keep_moments, moments_file
 from heat_ood.features._packed import BLOCK, Merging, Packed
+from heat_ood.files import digest_of_tensors, write_tensors
 
 RAW, BOTH = Space(("avg",), normalise=False), Space(("avg", "std@one"))
 
@@ -100,6 +105,38 @@ def test_damage_is_an_error_that_names_the_file(tmp_path: Path) -> None:
             merged_moments(parts, RAW, 5)
     file.unlink()
     assert merged_moments(parts, RAW, 5).n == 131
+
+
+def test_any_bit_that_changes_in_a_file_of_moments_is_seen(tmp_path: Path) -> None:
+    parts = shards(tmp_path, (9,))
+    before = merged_moments(parts, RAW, 5)
+    file = moments_file(parts[0], RAW)
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 7):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        with suppress(FormatError):
+            assert same(merged_moments(parts, RAW, 5), before)
+
+
+def test_moments_of_the_first_version_are_summed_anew(tmp_path: Path) -> None:
+    parts = shards(tmp_path)
+    before = merged_moments(parts, RAW, 5)
+    file = moments_file(parts[0], RAW)
+    now, tensors = file.read_bytes(), load_file(file)
+    about = {"version": "1", "of": Contents.of(read_manifest(parts[0])).identity(RAW)}
+    header = json.dumps({**about, "sha256": digest_of_tensors(tensors, about)})
+    write_tensors(file, {**tensors, "upper": tensors["upper"] + 1}, {"about": header})
+    assert same(merged_moments(parts, RAW, 5), before)
+    assert file.read_bytes() == now
+
+
+def test_an_error_in_a_shard_is_told_though_others_are_read_ahead(tmp_path: Path) -> None:
+    parts = shards(tmp_path)
+    merged_moments(parts, RAW, 5)
+    for part in parts[2:]:
+        moments_file(part, RAW).write_bytes(b"")
+    with pytest.raises(FormatError, match=re.escape(str(moments_file(parts[2], RAW)))):
+        merged_moments(parts, RAW, 5)
 
 
 def test_features_that_are_no_numbers_are_refused_by_sample(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heat_ood.errors import InputError
+from heat_ood.features import _pooling
 from heat_ood.features._pooling import channel_of, pool
 
 sizes = st.integers(1, 5)
@@ -23,6 +24,20 @@ def test_every_layout_gives_the_definition(n: int, c: int, h: int, w: int, seed:
         avg, spread = pool(activation, channel)
         torch.testing.assert_close(avg, mean)
         torch.testing.assert_close(spread, std)
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 9), c=st.integers(1, 40), side=st.integers(1, 9), at_a_time=st.integers(1, 4000))
+def test_pooling_a_few_samples_at_a_time_gives_the_same_bits(n: int, c: int, side: int, at_a_time: int) -> None:
+    maps = torch.randn(n, c, side, side, generator=torch.Generator().manual_seed(c))
+    for x, channel in ((maps, 1), (maps.contiguous(memory_format=torch.channels_last), 1), (maps.flatten(2).mT, 2)):
+        positions = tuple(d for d in range(1, x.ndim) if d != channel)
+        avg = x.mean(positions, keepdim=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_pooling, "CACHED", at_a_time)
+            found = _pooling.spread(x, positions)
+        assert torch.equal(found[0], avg)
+        assert torch.equal(found[1], (x - avg).square().mean(positions))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

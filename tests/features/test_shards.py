@@ -8,6 +8,7 @@ import pickle
 import sys
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heat_ood.errors import FormatError, InputError
-from heat_ood.features import Features, Seen, Shard, digest_of_samples, merge_shards
+from heat_ood.features import Features, Seen, Shard, _pieces, digest_of_samples, merge_shards
 from heat_ood.features import _sharded as sharded_module
+from heat_ood.features._pieces import files_of
 from heat_ood.features._store import Writer
 from method_data import BEYOND, CASES, Case, samples
 from shard_data import cut, sharded
@@ -187,6 +189,39 @@ def test_maps_are_bounded_and_hold_no_file_open(tmp_path: Path, monkeypatch: pyt
 
 
 # What cannot be opened
+
+
+@settings(max_examples=100, deadline=None)
+@given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=12), seed=st.integers(0, 99))
+def test_the_file_of_a_row_is_found_whatever_the_sizes(sizes: list[int], seed: int) -> None:
+    starts = np.cumsum([0, *sizes, 1])
+    rows = np.random.default_rng(seed).integers(0, starts[-1], 20)
+    before = rows.copy()
+    assert (files_of(starts, rows) == np.searchsorted(starts, rows, "right") - 1).all()
+    assert (rows == before).all()
+
+
+def test_rows_are_right_while_other_threads_let_maps_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = some(60)
+    store = sharded(features, tmp_path, (10,) * 6)
+    monkeypatch.setattr(sharded_module, "MAPS", 8)
+
+    def read(seed: int) -> bool:
+        rng = np.random.default_rng(seed)
+        rows = [torch.from_numpy(rng.integers(0, 60, int(rng.integers(1, 5)))) for _ in range(150)]
+        return all(torch.equal(store[index].avg, features[index].avg) for index in rows)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(4)))
+
+
+def test_rows_of_files_that_are_held_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = some(30)
+    store = sharded(features, tmp_path, (10,) * 3)
+    index = torch.tensor([29, 0, 11, 11])
+    assert torch.equal(store[index].avg, features[index].avg)
+    monkeypatch.setattr(_pieces, "slices", None)  # which read one row after the other
+    assert torch.equal(store[index].avg, features[index].avg)
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def ray_nodes(others: int = 1) -> Iterator[Nodes]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # else 15: beside other work on the machine they would hardly run
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else Ray replaces the loopback address by another, on all networks
     }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from heat_ood import HEAT, Features, InputError
@@ -88,6 +92,51 @@ def test_two_nodes_of_which_one_dies_make_the_same_as_one_process(
     alone = HEAT(residual=None).fit(Features.open("plain"), progress=False).score(train)
     torch.testing.assert_close(many, alone, rtol=0, atol=1e-6)
     nodes.add()
+
+
+def test_a_driver_that_is_killed_and_started_again_makes_the_same(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    images(256)
+    for number in range(4):
+        call(*EXTRACT, "--out", "one", "--shard", f"{number}/4")
+    call("merge", "one")
+    Path("pause").touch()
+    ray = ("--engine", "ray", "--address", nodes.address, "--workers", 2)
+    command = [sys.executable, "-m", "heat_ood", *map(str, (*EXTRACT, "--out", "many", "--shards", 4, *ray))]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while finished(Path("many")) < 1 and driver.poll() is None:
+        time.sleep(0.02)
+    driver.kill()
+    assert driver.wait() == -signal.SIGKILL  # it was still at work
+    _, said = call(*EXTRACT, "--out", "many", "--shards", 4, *ray)
+    assert "shards are done" in said or "shard is done" in said
+    assert "4 shards are done" not in said  # what was finished is not done twice
+    assert contents(Path("many")) == contents(Path("one"))
+
+
+def test_an_image_that_is_corrupt_is_named_and_the_other_shards_finish(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pictures/a").mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 255, (16, 16, 16, 3), dtype=np.uint8)
+    for number, picture in enumerate(pixels):
+        Image.fromarray(picture).save(f"pictures/a/{number:02}.png")
+    sound = Path("pictures/a/09.png").read_bytes()
+    Path("pictures/a/09.png").write_bytes(sound[:-40] + bytes(40))
+    extract = (*EXTRACT[:5], "--images", "pictures", "--out", "many", "--shards", 4)
+    ray = ("--engine", "ray", "--address", nodes.address, "--workers", 2)
+    ended = CliRunner().invoke(app, [*map(str, (*extract, *ray))])
+    assert ended.exit_code == 1
+    assert "1 of 4 shards failed" in " ".join(ended.output.split())
+    assert "09.png" in ended.output
+    assert finished(Path("many")) == 3
+    Path("pictures/a/09.png").write_bytes(sound)
+    _, said = call(*extract, *ray)
+    assert "1 shard is done, 4 samples" in said
+    assert len(Features.open("many")) == 16
 
 
 def test_scores_by_shard_are_those_of_one_process(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from ..files import Mirror
 
 __all__ = ["Target", "fetched_scores", "target_of", "write_out"]
+
+
+UNFINISHED = "unfinished"
+"""In the folder of the scores."""
 
 
 def fetched_scores(url: str) -> Mirror | None:
@@ -55,6 +60,18 @@ class Target:
         self.folder, self.ending, self.shard = folder if self.mirror is None else self.mirror.local, ending, shard
         self.about = {"shard": [shard.number, shard.of], "same": dict(same), "own": own}
 
+    @property
+    def work(self) -> Path:
+        """Where features of its images are kept until the table is written, so that who is killed can go on."""
+        return self.folder / UNFINISHED / self.shard.name
+
+    def clear(self) -> None:
+        """Remove what was kept there."""
+        for folder in self.work.parent.glob(f"{self.shard.name}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            self.work.parent.rmdir()
+
     def done(self) -> bool:
         """Whether it is there already, which is said."""
         from ..evaluation import reusable
@@ -64,6 +81,7 @@ class Target:
                 self.mirror.fetch(name, again=True)  # type: ignore[union-attr]
         known = None if self.about["own"] is None else reusable(self.folder, self.shard.name, self.ending, self.about)
         if known is not None:
+            self.clear()
             note(f"note: the scores of shard {self.shard} are in {self.folder} already, {known['samples']:,} samples")
         return known is not None
 
@@ -73,6 +91,7 @@ class Target:
         file = write_shard(self.folder, self.shard.name, self.ending, columns, {**self.about, "flagged": flagged})
         if self.mirror is not None:
             self.mirror.send([file.name, f"{self.shard.name}.json"])
+        self.clear()
         note(f"note: the scores of shard {self.shard} are in {file}; heat-ood merge {self.folder} joins all")
 
 

@@ -13,7 +13,7 @@ from typing import Any, overload
 from ..errors import FormatError, InputError
 from ..files import Format, Mirror, write
 
-__all__ = ["check_sidecar", "merge_sidecars", "names_of", "read_sidecar", "write_sidecar"]
+__all__ = ["check_sidecar", "merge_sidecars", "merge_sidecars_at", "names_of", "read_sidecar", "write_sidecar"]
 
 FORMAT = Format("heat-ood images", 1)
 KINDS: dict[str, type] = {"model": str, "images": str, "files": list, "sources": list, "classes": list}
@@ -79,6 +79,21 @@ def merge_sidecars(store: Path, shards: int) -> None:
     for number in range(shards):
         skipped |= (read_sidecar(store / shard_name(number)) or {}).get("skipped") or {}
     write_sidecar(store, {**common, "files": None, **({"skipped": skipped} if skipped else {})})
+
+
+def merge_sidecars_at(url: str) -> int:
+    """The same for a store elsewhere: those of its shards are fetched, and the one of all is sent; how many shards."""
+    from ..features import copy_of, read_closing, shard_name
+
+    mirror = copy_of(url)
+    count = len(read_closing(mirror.local)[0].members)
+    for number in range(count):
+        with suppress(FileNotFoundError):
+            mirror.fetch(f"{shard_name(number)}.json", again=True)
+    merge_sidecars(mirror.local, count)
+    if path_of(mirror.local).exists():
+        mirror.send_beside(".json")
+    return count
 
 
 def names_of(store: Path, size: int) -> Sequence[str] | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -58,8 +61,15 @@ class Source:
     def __exit__(self, *exception: object) -> None:
         self.stack.close()
 
-    def open(self, path: Path, shard: Shard | None = None) -> Opened:
-        """What the detector reads: features, stored or of images, or the images themselves; or one part of them."""
+    def open(self, path: Path, shard: Shard | None = None, work: Path | None = None) -> Opened:
+        """What the detector reads: features, stored or of images, or the images themselves; or one part of them.
+
+        Args:
+            path: the features, or the images.
+            shard: the part.
+            work: where features of images are kept while they are made, so that who is killed can go on; by default in
+                a temporary folder.
+        """
         from ..energies import InputEnergy
         from ..errors import InputError
         from ..features import FEATURES_FILE, Features
@@ -92,8 +102,22 @@ class Source:
             self.attach(energy)
             return Opened(loader, images.files, len(images))
         assert self.extractor is not None
-        folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="heat-ood-"))
+        if work is None:
+            folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="heat-ood-")))
+        else:
+            folder = self.lasting(work, images, loader)
         return Opened(self.extractor.extract(loader, folder, description=path.name), images.files, len(images))
+
+    def lasting(self, work: Path, images: ImageSet, loader: Any) -> Path:
+        """A folder that bears a digest of the model, the images and their preprocessing; those of others go."""
+        assert self.extractor is not None
+        about = [self.extractor.compute_fingerprint(), self.extractor.seen(loader).to_dict(), images.identity]
+        text = json.dumps([*about, images.preprocessing.to_dict(), self.options.batch_size], default=str)
+        folder = work.with_name(f"{work.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}")
+        for other in set(work.parent.glob(f"{work.name}-*")) - {folder}:
+            shutil.rmtree(other, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def images(self, path: Path, shard: Shard | None = None) -> ImageSet:
         """The images as the model wants them and, where there is a detector, as it saw them."""

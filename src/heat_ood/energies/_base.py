@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, NotFittedError
 from ..features import Array, Features, Seen, check_same_model, precision
-from ._calibration import Calibration
+from ._calibration import Calibration, bounded
 from ._marks import NO_MARKS, known_share, marks_of
 from ._resolution import resolution_of
 
@@ -256,11 +256,14 @@ class Energy(nn.Module, ABC):
     def calibrate(self, features: Features | Array, per_class: bool = False) -> Self:
         """Keep the scores of held-out ID samples, which the backbone was **not** trained on; returns self.
 
+        Of a store of shards with more than a million samples, a million are drawn at random, always the same: what is
+        kept and sorted does not grow with the store then, and they are as exchangeable with new ones as all of them.
+
         Args:
             features: ID samples, exchangeable with those to come.
             per_class: rank each sample among those of its predicted class, so that the false-alarm rate holds for each.
         """
-        features = self.accept(features)
+        features = bounded(self.accept(features))
         if not len(features):
             raise InputError("Calibration needs at least one sample; the features are empty.")
         self._refuse_fitted(features)

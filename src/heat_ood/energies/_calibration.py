@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..errors import Argument, InputError
+from ..features import Features
 
-__all__ = ["Calibration"]
+__all__ = ["Calibration", "bounded"]
 
+MOST = 1_000_000
+"""So many samples of a store of shards calibrate a detector: they tell false-alarm rates down to one in a million."""
 TINY = 1e-15
 """Rates below it are said to need as many samples as this one: the inverse of some is no number any more."""
 
@@ -186,3 +190,16 @@ def limit(ordered: Tensor, fpr: float) -> float:
     while (allowed + 1) / (n + 1) > fpr:
         allowed -= 1
     return -math.inf if allowed >= n else float(ordered[n - 1 - allowed])
+
+
+def bounded(features: Features) -> Features:
+    """A sample of a large store of shards; other features as they are."""
+    n = len(features)
+    if not features.summed or n <= MOST:
+        return features
+    rng = np.random.default_rng(0)
+    rows = np.empty(0, np.int64)
+    while len(rows) < MOST:  # by the order of first draws; a permutation would need memory for all
+        more = np.concatenate([rows, rng.integers(0, n, MOST)])
+        rows = more[np.sort(np.unique(more, return_index=True)[1])]
+    return features.subset(torch.from_numpy(np.sort(rows[:MOST])))

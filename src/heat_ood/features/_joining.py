@@ -13,7 +13,7 @@ from ..errors import InputError
 from ._columns import check_same_model
 from ._features import Features
 from ._kept import Known
-from ._pieces import Part, Parts, Pieces
+from ._pieces import Bytes, Numbers, Part, Parts, Pieces
 
 __all__ = ["joined"]
 
@@ -37,6 +37,10 @@ class Chain(Sequence[memoryview | None]):
     def __call__(self, number: int, /) -> Part:
         parts, own = self.place(number)
         return parts(own)
+
+    def at(self, numbers: Numbers, places: Numbers, row: int, /) -> Bytes | None:
+        """Rows of several columns at once are left to slices."""
+        return None
 
     def __getitem__(self, number: Any) -> Any:
         parts, own = self.place(number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 
 __all__ = ["Part", "Parts", "Pieces", "whole"]
 
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Bytes: TypeAlias = "np.ndarray[Any, Any]"
 KEPT = 2**26
 """Bytes of a slice that stay in memory once it was read, as long as the slice does."""
 VECTOR = 2**30
@@ -38,6 +40,9 @@ class Parts(Protocol):
 
     def __call__(self, number: int, /) -> Part: ...
 
+    def at(self, numbers: Numbers, places: Numbers, row: int, /) -> Bytes | None:
+        """The bytes of rows by their files and places in them, read at once; None where not all files are held."""
+
 
 class Pieces:
     """A column over many files. Slices are views; rows by their numbers, and all that is asked for whole, are read.
@@ -56,7 +61,7 @@ class Pieces:
     def __init__(
         self,
         parts: Parts,
-        starts: np.ndarray[Any, np.dtype[np.int64]],
+        starts: Numbers,
         width: int,
         dtype: torch.dtype,
         rows: range | None = None,
@@ -131,7 +136,7 @@ class Pieces:
             raise IndexError(f"a sample beyond the {len(self)} that there are")
         return self.read(where)
 
-    def read(self, where: np.ndarray[Any, np.dtype[np.int64]]) -> Tensor:
+    def read(self, where: Numbers) -> Tensor:
         """Rows by their numbers, none of them below zero or too large."""
         where = self.rows.start + self.rows.step * where
         shape = (len(where), self.width) if self.width else (len(where),)
@@ -146,15 +151,35 @@ class Pieces:
                 found[start : start + most] = some.view(-1, *shape[1:])
         return found if self.chosen is None else found[:, self.chosen]
 
-    def joined(self, where: np.ndarray[Any, np.dtype[np.int64]], row: int) -> bytearray:
+    def joined(self, where: Numbers, row: int) -> bytearray | Bytes:
         """The bytes of rows; a slice of bytes for each is quicker than a tensor for each file."""
-        numbers = np.searchsorted(self.starts, where, "right") - 1
-        places = ((where - self.starts[numbers]) * row).tolist()
-        each = numbers.tolist()
+        numbers = files_of(self.starts, where)
+        offsets = (where - self.starts[numbers]) * row
+        if (found := self.parts.at(numbers, offsets, row)) is not None:
+            return found
+        places, each = offsets.tolist(), numbers.tolist()
         try:
             return bytearray().join(slices(self.parts.views, each, places, row))
         except TypeError:  # some are to be opened, or were closed meanwhile
             return bytearray().join(slices({n: self.parts(n).bytes for n in set(each)}, each, places, row))
+
+
+def files_of(starts: Numbers, rows: Numbers) -> Numbers:
+    """The numbers of the files that rows lie in: by a guess, which is right where files are of about one size.
+
+    Example:
+        >>> files_of(np.array([0, 4, 4, 9]), np.array([0, 3, 4, 8])).tolist()
+        [0, 0, 2, 2]
+    """
+    files = len(starts) - 1
+    guess = (rows * (files / max(int(starts[-1]), 1))).astype(np.int64).clip(0, files - 1)
+    guess -= rows < starts[guess]
+    guess = guess.clip(0)
+    guess += rows >= starts[guess + 1]
+    guess = guess.clip(max=files - 1)
+    if ((starts[guess] <= rows) & (rows < starts[guess + 1])).all():
+        return guess
+    return np.searchsorted(starts, rows, "right") - 1
 
 
 def slices(views: Any, numbers: list[int], places: list[int], row: int) -> list[memoryview]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -18,7 +19,7 @@ from ._columns import Head, check_head, check_labels, column_name
 from ._features import Features
 from ._kept import Contents, Known
 from ._mapped import DESCRIPTORS, load
-from ._pieces import Part, Pieces
+from ._pieces import Bytes, Numbers, Part, Pieces
 from ._seen import Seen
 from ._shard import shard_name, shards_in
 
@@ -42,6 +43,7 @@ class Opened:
         self.store, self.column = store, column
         self.held: dict[int, Part] = {}
         self.views: list[memoryview | None] = [None] * len(store.closing.members)
+        self.addresses = np.zeros(len(self.views), np.int64)
         STORED.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -56,10 +58,35 @@ class Opened:
                 while sum(len(one.held) for one in STORED) >= MAPS:
                     most = max(STORED, key=lambda one: len(one.held))
                     oldest = next(iter(most.held))
-                    most.views[oldest] = None
+                    most.views[oldest], most.addresses[oldest] = None, 0
                     del most.held[oldest]
                 self.held[number], self.views[number] = found, found.bytes
+                self.addresses[number] = found.rows.data_ptr()
         return found
+
+    def at(self, numbers: Numbers, places: Numbers, row: int) -> Bytes | None:
+        """See :class:`Parts`: all maps are looked at as one long array of bytes, of which rows are taken."""
+        with LOCK:
+            starts = self.addresses[numbers]
+            if not starts.all():
+                return None
+            held = itemgetter(*numbers.tolist())(self.views)  # a map that goes meanwhile is not undone before the end
+        where = starts + places
+        first = int(where.min())
+        found: Bytes = Memory(first, int(where.max()) - first + 1, row).rows()[where - first]
+        del held
+        return found
+
+
+class Memory:
+    """Bytes of this process from an address on, as rows that begin at each of them; only some are there to be read."""
+
+    def __init__(self, address: int, places: int, row: int) -> None:
+        kind = {"typestr": f"|V{row}", "shape": (places,), "strides": (1,)}
+        self.__array_interface__ = {"data": (address, True), **kind, "version": 3}
+
+    def rows(self) -> Bytes:
+        return np.asarray(self)
 
 
 class Shards:

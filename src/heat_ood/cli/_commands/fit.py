@@ -101,6 +101,14 @@ def fit(
     address: Annotated[
         str | None, typer.Option(help="Of the cluster. Default: Ray is started here.", rich_help_panel=PANEL)
     ] = None,
+    gpus_per_worker: Annotated[
+        float | None,
+        typer.Option(min=0, help="GPUs that each worker takes; sums use none.", rich_help_panel=PANEL),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds for a shard, before it is tried elsewhere.", rich_help_panel=PANEL),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Fit a detector to stored features and save it; odin, gram and ensemble read images, with --model.
@@ -118,7 +126,7 @@ def fit(
     from ...features import Features, joined
     from ...scale import fit as on_workers
 
-    cluster = EngineOptions(engine, address).made(model_options.workers)
+    cluster = EngineOptions(engine, address, gpus_per_worker, time_limit).made(model_options.workers)
     options: dict[str, Any] = {"prior": prior, "paper": paper, "beta": beta, "lam": lam, "odds": odds}
     options |= {"epochs": epochs, "seed": seed}
     device = (

@@ -36,14 +36,14 @@ def merge(
     from ...features import is_sharded, merge_shards, read_closing
     from ...files import url_of
     from .._score_files import fetched_scores
-    from .._sidecar import merge_sidecars
+    from .._sidecar import merge_sidecars, merge_sidecars_at
 
     url = url_of(folder)
     if url is not None:
         scores = fetched_scores(url)
         if scores is None:
             features = merge_shards(url, verify=verify)
-            tell(summary(features, url), json)
+            tell({**summary(features, url), "shards": merge_sidecars_at(url)}, json)
             return
         folder = scores.local
     if is_scores(folder) and not is_sharded(folder):

@@ -96,7 +96,7 @@ def score(
         if decide:
             energy.require_calibrated().check(rate)
         with Source(model_options, energy, member) as source:
-            found, names, size = source.open(features, part)
+            found, names, size = source.open(features, part, None if target is None else target.work)
             columns = {"sample": range(size)} | ({} if names is None else {"file": names})
             columns["score"], classes = judged(energy, found)
             if decide:
