@@ -4,8 +4,9 @@
     python tools/readme.py --check    # fails where they differ from the results
 
 Reads ``docs/results/shared-*/main/results.json``, as ``heat-ood benchmark SUITE --out docs/results/SUITE/main`` writes
-them, and the rows of ``HEAT.paper()`` from ``docs/results/shared-*/paper``, where that was run to its end. The README has the rows of HEAT, the plain composition and HEAT's priors, and the best of the others; all rows are
-in ``docs/results/README.md``.
+them, and the rows of ``HEAT.paper()`` from ``docs/results/shared-*/paper``, where that was run to its end. The README
+has the rows of HEAT, the plain composition and HEAT's priors, and the best of the others; all rows are in
+``docs/results/README.md``.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class LaidOut:
 
     def __init__(self, weight: Tensor, rows: int) -> None:
         self.rows = rows
-        self.matrices = weight.detach().contiguous(), weight.detach().T.contiguous()
-        self.laid = [torch.ops.mkl._mkl_reorder_linear_weight(matrix, rows) for matrix in self.matrices]
+        self.matrices = weight.detach(), weight.detach().T
+        self.laid = [torch.ops.mkl._mkl_reorder_linear_weight(m.contiguous(), rows) for m in self.matrices]
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         r""":math:`x W^\top + b`."""
