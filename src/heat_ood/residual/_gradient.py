@@ -20,7 +20,7 @@ class InputGradient:
 
     A perceptron's gradient is its own matrices, transposed, in the opposite order, each after the slopes of its
     LeakyReLU. The products are those of automatic differentiation, so without a bound the bits are too, but where
-    :meth:`hold` has laid the weights out, which is quicker and differs by rounding.
+    :meth:`hold` has laid the weights out, which is quicker, differs by rounding, and takes new memory for each product.
 
     What a call returns is overwritten by the next.
 
