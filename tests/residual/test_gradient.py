@@ -71,37 +71,3 @@ def test_follows_the_weights_and_makes_no_new_memory() -> None:
     assert torch.equal(found, automatic(network, x))
     assert {tensor.data_ptr() for tensor in (found, *gradient.hidden, *gradient.pulled)} == places
     assert all(parameter.grad is None for parameter in network.parameters())
-
-
-def test_held_weights_give_the_same_gradients_until_they_are_let_go() -> None:
-    network = Network(512, 1024, 4, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        network.layers[-1].weight.normal_(generator=torch.Generator().manual_seed(1))
-    gradient, x = InputGradient(network), torch.randn(64, 512, generator=torch.Generator().manual_seed(2))
-    exact = automatic(network.double(), x.double())
-    network.float()
-    with gradient.hold(64, steps=20):
-        assert bool(gradient.held) == torch.backends.mkl.is_available()
-        assert max(tensor.numel() for tensor in network.parameters()) == 1024 * 1024
-        found = gradient(x).clone()
-        other = gradient(x[:5]).clone()  # another number of points than was said
-    off = (found - exact).abs()
-    # A value next to a kink may fall on its other side, which moves the gradient of that sample alone.
-    assert off.median() < 1e-5
-    assert (off.amax(1) > 1e-3).float().mean() < 0.2
-    torch.testing.assert_close(other, automatic(network, x[:5]), rtol=1e-2, atol=1e-2)
-    assert not gradient.held
-    assert torch.equal(gradient(x), automatic(network, x))
-
-
-def test_tied_weights_are_laid_out_once() -> None:
-    gradient = InputGradient(Network(512, 1024, 6, tied=True, generator=torch.Generator().manual_seed(0)))
-    with gradient.hold(8, steps=20):
-        assert len({id(laid) for laid in gradient.held}) == (2 if gradient.held else 0)
-
-
-@pytest.mark.parametrize(("width", "hidden", "steps"), [(12, 20, 20), (512, 1024, 1)])
-def test_small_weights_and_short_chains_stay_as_they_are(width: int, hidden: int, steps: int) -> None:
-    gradient = InputGradient(Network(width, hidden, 3))
-    with gradient.hold(8, steps):
-        assert not gradient.held

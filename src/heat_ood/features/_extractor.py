@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from ._recording import probe_stages, record
 from ._remote import begun_at, send_store
 from ._seen import Seen, seen_of
 from ._shard import Shard, folder_of
+from ._stamps import Stamps, stamps_of
 from ._tracker import Tracker
 from ._weights import Weights, digest_of
 
@@ -191,10 +192,10 @@ class Extractor:
         logits = None if head is not None else reading.logits
         return Features(reading.avg, reading.std, logits, labels, head, reading.layers, reading.fingerprint)
 
-    def seen(self, loader: Iterable[Any]) -> Seen:
+    def seen(self, loader: Iterable[Any], stamps: Callable[[Any], Stamps | None] = stamps_of) -> Seen:
         """What is known of the samples of a loader before they are read, and of the model."""
         source = loader.loader if isinstance(loader, Distorted) else loader
-        found = seen_of(source, self.name or type(self.network).__name__, self.weights)
+        found = seen_of(source, self.name or type(self.network).__name__, self.weights, stamps)
         layers = (self.layers,) if isinstance(self.layers, str) else tuple(self.layers or ())
         head = "none" if self.head is False else self.head if isinstance(self.head, str) else None
         found = replace(found, layers=layers or None, head=head)

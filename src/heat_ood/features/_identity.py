@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
 from ..files import plain
-from ._stamps import stamps_of
+from ._stamps import Stamps, stamps_of
 
 __all__ = ["dataset_of", "identity_of", "same_samples"]
 
@@ -19,13 +19,13 @@ LOOKS, MORE = 4, 32
 """So many samples of a data set are read to tell it from another one; more where nothing else tells of its contents."""
 
 
-def identity_of(loader: Any) -> str | None:
+def identity_of(loader: Any, stamps: Callable[[Any], Stamps | None] = stamps_of) -> str | None:
     """Two digests, ``names/contents``, of what a loader yields; what cannot be known is left out.
 
     The first is the one of version 0.2: of a data set's own ``identity`` (names of files, a version), or of some
     samples as they are read. The second has the whole: sizes and times of files, or the numbers of arrays.
     """
-    first, second = names_of(loader), contents_of(loader)
+    first, second = names_of(loader), contents_of(loader, stamps(loader))
     return first if second is None else f"{first or ''}/{second}"
 
 
@@ -117,9 +117,8 @@ def bytes_of(value: Any) -> Iterator[bytes]:
 # Contents
 
 
-def contents_of(loader: Any) -> str | None:
+def contents_of(loader: Any, stamps: Stamps | None) -> str | None:
     """A digest of the stamps of all samples; of more samples as they are read where nothing tells of their stamps."""
-    stamps = stamps_of(loader)
     if stamps is not None:
         return hashlib.sha256(stamps.tobytes()).hexdigest()[:16]
     dataset: Any = getattr(loader, "dataset", None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import InputError
 from ..files import plain, restored
 from ._identity import dataset_of, identity_of
+from ._stamps import Stamps, stamps_of
 
 __all__ = ["Seen", "seen_of"]
 
@@ -68,7 +69,12 @@ class Seen:
         return restored(cls, {key: value for key, value in dict(data).items() if key in known}, "seen")
 
 
-def seen_of(loader: Any, model: str | None, weights: str | None) -> Seen:
+def seen_of(
+    loader: Any,
+    model: str | None,
+    weights: str | None,
+    stamps: Callable[[Any], Stamps | None] = stamps_of,
+) -> Seen:
     """What can be known of what a loader yields: a data set may tell how its images are prepared, and its classes."""
     dataset = dataset_of(loader)
     preprocessing: Any = getattr(dataset, "preprocessing", None)
@@ -81,5 +87,5 @@ def seen_of(loader: Any, model: str | None, weights: str | None) -> Seen:
         None if prepared is None else plain(prepared),
         tuple(classes) if named and classes is not None else None,
         None if root is None else str(root),
-        identity_of(loader),
+        identity_of(loader, stamps),
     )

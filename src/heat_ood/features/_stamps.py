@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Sequential
 
 from ..files import plain
 
-__all__ = ["Stamps", "UnknownError", "size_of", "stamps_in_order", "stamps_of"]
+__all__ = ["Stamps", "UnknownError", "remembered", "size_of", "stamps_in_order", "stamps_of"]
 
 Stamps = np.ndarray[Any, np.dtype[np.uint64]]
+Rows = np.ndarray[Any, np.dtype[np.intp]]
 
 
 class UnknownError(Exception):
@@ -36,33 +37,65 @@ def stamps_of(loader: Any) -> Stamps | None:
         return None
 
 
-def stamps_in_order(loader: Any) -> Stamps | None:
+def remembered() -> Callable[[Any], Stamps | None]:
+    """:func:`stamps_of` that looks at a loader once, for as long as its samples are held not to change."""
+    known: dict[int, tuple[Any, Stamps | None]] = {}
+
+    def stamps(loader: Any) -> Stamps | None:
+        if id(loader) not in known:
+            known[id(loader)] = loader, stamps_of(loader)
+        return known[id(loader)][1]
+
+    return stamps
+
+
+def stamps_in_order(loader: Any, stamps: Callable[[Any], Stamps | None] = stamps_of) -> Stamps | None:
     """The stamps in the order in which the samples come; None where that is not known."""
     if isinstance(loader, list | tuple):
-        return stamps_of(loader)
+        return stamps(loader)
     if type(loader) is not DataLoader or type(loader.batch_sampler) is not BatchSampler:
         return None
-    found = stamps_of(loader)
+    found = stamps(loader)
     if found is None or type(loader.sampler) is SequentialSampler:
         return found
     return found[np.asarray(loader.sampler)] if isinstance(loader.sampler, list) else None
 
 
-def of_dataset(dataset: Any) -> Stamps:
-    """By what a data set lists: its files, or its arrays."""
+def of_dataset(dataset: Any, rows: Rows | None = None) -> Stamps:
+    """By what a data set lists: its files, or its arrays; of all samples, or of some, so that a shard looks at its own.
+
+    A sample has the same stamp either way.
+    """
     if isinstance(dataset, Subset):
-        chosen: Stamps = of_dataset(dataset.dataset)[np.asarray(dataset.indices)]
-        return chosen
+        own_rows = np.asarray(dataset.indices)
+        return of_dataset(dataset.dataset, own_rows if rows is None else own_rows[rows])
+    if rows is None:
+        rows = np.arange(len(dataset))
+    rows = np.where(rows < 0, rows + len(dataset), rows)
     if isinstance(dataset, ConcatDataset):
-        return np.concatenate([of_dataset(part) for part in dataset.datasets])
+        return of_parts(dataset, rows)
     if (own := getattr(dataset, "identity", None)) is not None:
-        each = getattr(dataset, "stamps", None)
+        listed = getattr(dataset, "stamps", None)
+        each = None if listed is None else list(listed)
         known = stamp(repr(plain(own)).encode(errors="surrogatepass"))
-        rows: Iterable[Any] = range(len(dataset)) if each is None else each
-        return joined(stamp(known, repr(row).encode()) for row in enumerate(rows))
+        about = ((row, row if each is None else each[row]) for row in rows.tolist())
+        return joined(stamp(known, repr(pair).encode()) for pair in about)
     if files := files_of(dataset):
-        return joined(stamp(text) for text in described(files, getattr(dataset, "root", None)))
-    return by_row(arrays_of(dataset))
+        chosen = (files[row] for row in rows.tolist())
+        return joined(stamp(text) for text in described(chosen, getattr(dataset, "root", None)))
+    return by_row(arrays_of(dataset), rows)
+
+
+def of_parts(dataset: ConcatDataset[Any], rows: Rows) -> Stamps:
+    """Of each part the samples that are asked for."""
+    ends = np.asarray(dataset.cumulative_sizes)
+    part = np.searchsorted(ends, rows, side="right")
+    found = np.empty(len(rows), np.uint64)
+    for number in np.unique(part).tolist():
+        mine = part == number
+        first = ends[number] - len(dataset.datasets[number])
+        found[mine] = of_dataset(dataset.datasets[number], rows[mine] - first)
+    return found
 
 
 def joined(stamps: Iterable[np.uint64]) -> Stamps:
@@ -111,19 +144,20 @@ def arrays_of(dataset: Any) -> list[Any]:
     return [data, *(np.asarray(labels) for labels in listed if labels is not None)]
 
 
-def by_row(arrays: list[Any]) -> Stamps:
-    each = [rows_of(array) for array in arrays]
+def by_row(arrays: list[Any], rows: Rows) -> Stamps:
+    each = [rows_of(array, rows) for array in arrays]
     kinds = repr([(tuple(array.shape[1:]), str(array.dtype)) for array in arrays]).encode()
     return joined(stamp(kinds, *row) for row in zip(*each, strict=True))
 
 
-def rows_of(array: Tensor | np.ndarray[Any, Any]) -> Iterator[Any]:
+def rows_of(array: Tensor | np.ndarray[Any, Any], rows: Rows) -> Iterator[Any]:
     """The bytes of each row, a row at a time, so that what is mapped stays on the disk."""
     if isinstance(array, Tensor):
         array = array.detach().cpu().contiguous().reshape(len(array), -1).view(torch.uint8).numpy()
     elif array.dtype.hasobject:
         raise UnknownError(array.dtype)
-    return iter(np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8))
+    flattened = np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)
+    return (flattened[row] for row in rows.tolist())
 
 
 def bytes_of(value: Tensor | np.ndarray[Any, Any]) -> memoryview:

@@ -22,7 +22,7 @@ from ._manifest import Manifest
 from ._mapped import Numpy
 from ._seen import Seen
 from ._shard import Shard
-from ._stamps import stamps_in_order
+from ._stamps import remembered, stamps_in_order
 from ._store import Writer, open_store
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def extract(
     total, origin = (loader.count, loader.origin) if isinstance(loader, Distorted) else (count_of(loader), "")
     promised = promised_by(loader.drawn if isinstance(loader, Distorted) else loader)
     fingerprint = extractor.compute_fingerprint()
-    seen = extractor.seen(loader)
+    stamps = remembered()
+    seen = extractor.seen(loader, stamps)
     if path is None:
         with sample_bar(progress, description, total) as advance:
             parts = list(stream(extractor, (unpack(b, extractor.network) for b in loader), dtype, advance))
@@ -72,7 +73,8 @@ def extract(
             unsure = " How many samples this loader has is not known." if total is promised is None else ""
             warnings.warn(Notice(f"The features in {folder} are there already, and are reused.{unsure}"), stacklevel=3)
             return open_store(folder)
-        writer.check_seen(seen, lambda: stamps_in_order(loader.drawn if isinstance(loader, Distorted) else loader))
+        drawn = loader.drawn if isinstance(loader, Distorted) else loader
+        writer.check_seen(seen, lambda: stamps_in_order(drawn, stamps))
         with sample_bar(progress, description, total, writer.manifest.count) as advance:
             batches = (unpack(b, extractor.network) for b in remaining(loader, writer, extractor))
             for features in stream(extractor, batches, dtype, lambda _: None):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu_
 
-from ._laid_out import LaidOut, worth_it
 from ._network import SLOPE, Network
+from ._products import product, quick
 
 __all__ = ["InputGradient"]
 
@@ -19,8 +16,8 @@ class InputGradient:
     r""":math:`\nabla_x E_θ(x)` of a network, without automatic differentiation and without new memory for each call.
 
     A perceptron's gradient is its own matrices, transposed, in the opposite order, each after the slopes of its
-    LeakyReLU. The products are those of automatic differentiation, so without a bound the bits are too, but where
-    :meth:`hold` has laid the weights out, which is quicker, differs by rounding, and takes new memory for each product.
+    LeakyReLU. The products are those of automatic differentiation in training, so without a bound the bits are too;
+    large ones on a CPU take new memory each.
 
     What a call returns is overwritten by the next.
 
@@ -38,20 +35,6 @@ class InputGradient:
         self.network = network
         self.hidden: list[Tensor] = []
         self.pulled: list[Tensor] = []
-        self.held: list[LaidOut] = []
-
-    @contextmanager
-    def hold(self, rows: int, steps: int) -> Iterator[None]:
-        """The weights stay as they are for so many calls with so many points: large ones are laid out once."""
-        *weights, _ = [weight for weight, _ in self.network.layers_in_order()]
-        if worth_it(weights, steps):
-            own = {id(weight): weight for weight in weights}
-            laid = {key: LaidOut(weight, rows) for key, weight in own.items()}
-            self.held = [laid[id(weight)] for weight in weights]
-        try:
-            yield
-        finally:
-            self.held = []
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
@@ -60,7 +43,7 @@ class InputGradient:
         h = x
         for i, (weight, bias) in enumerate(layers):
             place = self.hidden[i]
-            z = self.held[i].forward(h, bias) if self.held else torch.addmm(bias, h, weight.T, out=place)
+            z = product(h, weight, bias) if quick(h, weight) else torch.addmm(bias, h, weight.T, out=place)
             h = self.hidden[i] = leaky_relu_(z, SLOPE)
 
         pull, other, last = self.pulled
@@ -73,7 +56,8 @@ class InputGradient:
         for i in range(len(layers) - 1, -1, -1):
             torch.ops.aten.leaky_relu_backward.grad_input(pull, self.hidden[i], SLOPE, True, grad_input=pull)
             place = other if i else last
-            place = self.held[i].back(pull) if self.held else torch.mm(pull, layers[i][0], out=place)
+            weight = layers[i][0]
+            place = product(pull, weight.T) if quick(pull, weight) else torch.mm(pull, weight, out=place)
             pull, other = place, pull
         return pull
 

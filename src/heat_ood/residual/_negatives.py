@@ -117,5 +117,4 @@ class Negatives:
             return of_prior(x).div_(self.temperature).add_(of_network(x))
 
         s = self.settings
-        with of_network.hold(len(x), s.steps):
-            return langevin(x, gradient, s.steps, s.step, s.noise, self.coordinates.project, self.generator, s.decay)
+        return langevin(x, gradient, s.steps, s.step, s.noise, self.coordinates.project, self.generator, s.decay)

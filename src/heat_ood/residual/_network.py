@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu_, linear
 
+from ._products import affine
+
 __all__ = ["Network", "shapes_of"]
 
 SLOPE = 0.2
@@ -65,7 +67,7 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         *hidden, last = self.layers_in_order()
         for weight, bias in hidden:
-            x = leaky_relu_(linear(x, weight, bias), SLOPE)
+            x = leaky_relu_(affine(x, weight, bias), SLOPE)
         energy = linear(x, *last).squeeze(1)
         return energy if self.bound is None else energy.tanh() * self.bound
 
