@@ -31,6 +31,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from common import header, peak_memory, reset_peak
 from heat_ood import HEAT, Extractor, Features
+from heat_ood.allocation import keep_memory
 from heat_ood.features import Shard, Space, keep_moments, merge_shards, shard_name, shards_of
 from heat_ood.scale import Engine, extract
 
@@ -283,6 +284,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
+    keep_memory()  # as the command line and the workers do
     header("Shards, one thread a process")
     parts = {
         "engine": lambda: engine(given.seconds),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 PACKAGE = Path(__file__).parents[1] / "src" / "heat_ood"
 ORDER = (
-    *("errors", "deprecation", "registry", "files", "progress", "metrics"),
+    *("errors", "deprecation", "registry", "files", "progress", "allocation", "metrics"),
     *("images", "models", "features", "energies", "residual", "heat", "selection", "evaluation", "guarding"),
     *("results", "benchmarks", "report", "plot", "demo", "export", "serving", "scale", "cli"),
 )

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ..allocation import keep_memory
 from ._output import note
 from ._registry import discover
 from ._running import Running
@@ -78,6 +79,7 @@ app = build()
 
 def main() -> None:
     """The console script."""
+    keep_memory()
     for stream in (sys.stdout, sys.stderr):  # names of files need not be text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -52,7 +52,9 @@ class Worker:
         import torch
 
         from .. import __version__
+        from ..allocation import keep_memory
 
+        keep_memory()
         torch.set_num_threads(self.threads)
         node = ray.get_runtime_context().get_node_id()
         try:
