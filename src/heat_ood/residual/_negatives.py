@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..energies import Prior
+from ._coarse import CoarseGradient, quick_in_bfloat16
 from ._coordinates import Coordinates
 from ._gradient import InputGradient
 from ._langevin import langevin
@@ -52,7 +53,7 @@ class Negatives:
         self.settings, self.generator, self.data, self.contrast = settings, generator, data, contrast
         self.unseen = contrast if unseen is None else unseen
         self.chains: Tensor | None = None
-        self.gradient: InputGradient | None = None
+        self.gradient: InputGradient | CoarseGradient | None = None
 
     def draw(self, n: int, network: Network) -> Tensor:
         """``n`` negatives, as coordinates, (n, k)."""
@@ -110,7 +111,8 @@ class Negatives:
             return x
 
         if self.gradient is None or self.gradient.network is not network:
-            self.gradient = InputGradient(network)
+            coarse = self.settings.coarse and quick_in_bfloat16(network)
+            self.gradient = CoarseGradient(network) if coarse else InputGradient(network)
         of_network, of_prior = self.gradient, self.coordinates.gradient_of(self.prior)
 
         def gradient(x: Tensor) -> Tensor:

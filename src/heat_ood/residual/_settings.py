@@ -51,6 +51,8 @@ class Residual:
         step: size of the first and the last step.
         noise: standard deviation of the noise of the first and the last step; None couples it, ``sqrt(step)``.
         decay: how step and noise fall from the first to the last: ``linear``, or ``quadratic``, fast and then slowly.
+        coarse: let the network's gradient in chains be computed in bfloat16 where that is quicker: for chains whose
+            noise moves a sample much further than the gradient does.
         start: where chains start: at proposals of the prior, at data (contrastive divergence), where the last chains
             ended (persistent), or at white noise, brought to where features live (noise).
         keep_starts: let the starts of the chains be negatives too, beside their ends.
@@ -85,6 +87,7 @@ class Residual:
     step: tuple[float, float] = (0.1, 0.01)
     noise: tuple[float, float] | None = None
     decay: str = "linear"
+    coarse: bool = False
     start: str = "prior"
     keep_starts: bool = False
     widen: tuple[float, float] = (1.0, 2.0)
