@@ -110,6 +110,7 @@ AGREEMENT = ("mean entropy", "js", "cross", "product 0.25", "product 1", "relati
 RULES: dict[str, Rule] = {
     **{name: single(name) for name in (*SINGLE, *PAPERS, *AGREEMENT)},
     **{f"{name}, by class": (lambda v, name=name: v.by_class(name)) for name in ("energy", "fdbd", "cross")},  # type: ignore[misc]
+    "relative last": lambda view: view.z(next(n for n in view.real if n in ("relative-gmm-joint", "relative-gmm"))),
     "layers": lambda view: view.mean(view.layers)[0],
     "plain 6:2:4": composed(6, 2, 4, False),
     "plain 3:1:4": composed(3, 1, 4, False),
@@ -124,6 +125,8 @@ RULES: dict[str, Rule] = {
     **{f"one-sided 6:2:4, fdbd {w:g}": composed(6, 2, 4, True, fdbd=w) for w in (1, 2, 3)},
     "plain 6:2:4, relative of all": composed(6, 0, 4, False, relative_all=2),
     "plain 6:3:4, relative of all": composed(6, 0, 4, False, relative_all=3),
+    "plain 6:4:4, relative of all": composed(6, 0, 4, False, relative_all=4),
+    "plain 6:6:4, relative of all": composed(6, 0, 4, False, relative_all=6),
     "plain 6:4:6, relative of all": composed(6, 0, 6, False, relative_all=4),
     "one-sided 5:3:4, relative of all": composed(5, 0, 4, True, relative_all=3),
     "one-sided 6:4:4, relative of all": composed(6, 0, 4, True, relative_all=4),

@@ -171,7 +171,7 @@ def keep_terms(name: str, seed: int, folder: Path) -> None:
     data, heat = opened(name, seed), HEAT(seed=seed)
     fitting, held = heat.split(data.train)
     choice = default_choice(data.train)
-    kept = recipe.supported(choice, fitting, held).priors
+    kept = held_up(choice.priors, fitting, held)
     names = mixture_names(choice.priors)
     spaces = {n: create_prior(n).space for n in names}  # type: ignore[attr-defined]
     small = fitting.subset(torch.arange(len(fitting))[:: max(1, len(fitting) // MOST)])
@@ -224,6 +224,13 @@ def keep_terms(name: str, seed: int, folder: Path) -> None:
     write(folder / f"ood-{name}-{seed}.npz", {k: terms(f) for k, f in tests.items()})
 
 
+def held_up(priors: Sequence[str], fitting: Features, held: Features) -> tuple[str, ...]:
+    """Without a relative energy of the last layer that ID data does not support."""
+    relative = [name for name in priors if name.startswith("relative")]
+    told = recipe.unseen_told(relative, fitting, held)
+    return tuple(name for name in priors if name not in relative or told.get(name, 0.0) > 0.5)
+
+
 def replaced(features: Features, head: tuple[Tensor, Tensor]) -> Features:
     """The same with another head."""
     layers = {name: (layer.avg, layer.std) for name, layer in features.layers.items()}
@@ -236,7 +243,8 @@ def keep_residuals(name: str, seed: int, folder: Path) -> None:
     if data.contrast is None:
         return
     fitting, held = heat.split(data.train)
-    choice = recipe.supported(default_choice(data.train), fitting, held)
+    choice = default_choice(data.train)
+    choice = choice.without([n for n in choice.priors if n not in held_up(choice.priors, fitting, held)], ())
     found: dict[str, Terms] = {}
     for k in range(SEEDS):
         fitted = HEAT(choice.priors, choice.weights, seed=seed)

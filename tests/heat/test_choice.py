@@ -17,10 +17,13 @@ from heat_ood.heat import _choice as recipe
 from heat_ood.heat._choice import (
     AGAINST_CONTRAST,
     PAPER_PRIORS,
+    Choice,
+    across,
     default_choice,
     default_residual,
     earlier_layers,
-    holds,
+    supported,
+    unseen_told,
 )
 from heat_ood.metrics import auroc
 
@@ -179,7 +182,7 @@ def test_contrast_is_all_that_its_residual_learns_from() -> None:
     AGAINST_CONTRAST.check()
 
 
-# Whether a prior holds
+# Which relative energy holds
 
 
 def split(classes: int, n: int = 600, seed: int = 0, **columns: Any) -> tuple[Features, Features]:
@@ -191,13 +194,16 @@ def split(classes: int, n: int = 600, seed: int = 0, **columns: Any) -> tuple[Fe
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_prior_holds_where_it_tells_classes_that_it_has_not_seen(seed: int) -> None:
     """Both ways on the same kind of data: of six classes the relative energy knows new ones, of four it does not."""
+    names = ("relative-gmm-joint", "gmm")
     for classes, expected in ((6, True), (4, False)):
         fitting, held = split(classes, seed=seed)
-        assert holds("relative-gmm-joint", fitting, held) is expected
+        told = unseen_told(names, fitting, held)
         folds = 5 if classes >= 10 else 2
-        tasks = left_out_tasks(["relative-gmm-joint"], fitting, held, folds, seed=0)
-        mean = sum(auroc(t.real[:, 0], t.other[:, 0]) for t in tasks) / len(tasks)
-        assert (mean > 0.5) is expected
+        for k, name in enumerate(names):
+            tasks = left_out_tasks(names, fitting, held, folds, seed=0)
+            mean = sum(auroc(t.real[:, k], t.other[:, k]) for t in tasks) / len(tasks)
+            assert told[name] == pytest.approx(mean)
+        assert (told["relative-gmm-joint"] > 0.5) is expected
 
 
 @pytest.mark.parametrize(("classes", "folds"), [(2, None), (3, None), (4, 2), (9, 2), (10, 5), (12, 5)])
@@ -213,24 +219,88 @@ def test_the_classes_are_left_out_in_five_groups_or_two(
 
     monkeypatch.setattr("heat_ood.heat._choice.left_out_tasks", spy)
     fitting, held = HEAT().split(data(600, classes=classes, d=max(6, classes)))
-    assert holds("relative-gmm", fitting, held) is (folds is not None)
+    assert unseen_told(["relative-gmm"], fitting, held) == ({} if folds is None else {"relative-gmm": 1.0})
     assert asked == ([] if folds is None else [folds])
 
 
-@pytest.mark.parametrize(("higher", "expected"), [((1, 1), True), ((1, -0.5), True), ((0, 0), False), ((-1, 1), False)])
-def test_half_is_not_enough(higher: tuple[float, float], expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """AUROCs of 1 and 1, 1 and about 0.05, one half, 0 and 1: their mean decides."""
-    real = torch.arange(10.0)[:, None]
-    shifts = {1: 20.0, 0: 0.0, -1: -20.0, -0.5: -8.5}
-    tasks = [Task("", real, real + shifts[h]) for h in higher]
-    monkeypatch.setattr("heat_ood.heat._choice.left_out_tasks", lambda *_, **__: tasks)
-    assert holds("relative-gmm", *split(6)) is expected
+DEEP = Choice(("energy", "relative-gmm-joint", "gmm-joint@block.1", "gmm-joint"), (6.0, 2.0, 2.0, 2.0))
+ALL = "discriminant-joint+block.1"
+
+
+@pytest.mark.parametrize(
+    ("told", "chosen", "why"),
+    [
+        ({"relative-gmm-joint": 0.8, ALL: 0.81}, ALL, None),
+        ({"relative-gmm-joint": 0.8, ALL: 0.8}, "relative-gmm-joint", None),
+        ({"relative-gmm-joint": 0.8, ALL: 0.3}, "relative-gmm-joint", None),
+        ({"relative-gmm-joint": 0.3, ALL: 0.6}, ALL, None),
+        ({"relative-gmm-joint": 0.5, ALL: 0.4}, None, "it does not tell these classes from unseen ones"),
+        ({}, None, "too few labelled classes speak for it"),
+    ],
+)
+def test_the_relative_energy_is_the_one_that_left_out_classes_speak_for(
+    told: dict[str, float], chosen: str | None, why: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(recipe, "unseen_told", lambda names, *_: asked.append(names) or told)
+    found = supported(DEEP, *HEAT().split(data(600, classes=6)))
+    assert asked == [["relative-gmm-joint", ALL]]
+    weights = {"relative-gmm-joint": (6.0, 2.0), ALL: (5.0, 3.0), None: (6.0, None)}[chosen]
+    layers = ("gmm-joint@block.1", "gmm-joint")
+    expected = {"energy": weights[0], chosen: weights[1], **dict.fromkeys(layers, 2.0)}
+    expected.pop(None, None)
+    assert dict(zip(found.priors, found.weights, strict=True)) == expected  # type: ignore[arg-type]
+    assert found.excess == (layers if chosen == ALL else ())
+    assert found.lacking == (() if why is None else (f"relative-gmm-joint is left out: {why}",))
+
+
+@pytest.mark.parametrize(
+    ("densities", "found"),
+    [
+        (("gmm-joint@one", "gmm-joint@two", "gmm-joint"), ["discriminant-joint+one+two"]),
+        (("gmm@one", "gmm"), ["discriminant+one"]),
+        (("gmm-joint",), []),
+        (("gmm-joint@one",), []),
+        (("gmm@one", "gmm-joint"), []),
+        (("gmm-std@one", "gmm-std"), []),
+        (("gmm@a+b", "gmm"), []),
+    ],
+)
+def test_all_layers_side_by_side(densities: tuple[str, ...], found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they have the same poolings, names that can be written side by side, and are not too wide."""
+    layers = {"one": Z, "two": ONE}
+    train = Features(avg=Z, std=Z, layers={name: (z, z) for name, z in layers.items()})
+    assert across(Choice(densities, None), train) == found
+    for name in found:
+        assert set(create_prior(name).reads) <= train.available
+    monkeypatch.setattr(recipe, "WIDEST", 1)
+    assert across(Choice(densities, None), train) == []
+
+
+@pytest.mark.filterwarnings("ignore:HEAT uses")
+def test_where_all_layers_know_the_classes_better_they_are_taken() -> None:
+    """Each layer alone knows half of what tells the classes apart."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(3000) % 12
+    means = torch.randn(12, 24, generator=g) * 0.45
+    z = means[y] + 0.4 * torch.randn(3000, 24, generator=g)
+    train = Features(avg=z[:, :12], labels=y, head=(means[:, :12], None), layers={"one": z[:, 12:]})
+    choice = default_choice(train)
+    fitting, held = HEAT().split(train)
+    told = unseen_told(["relative-gmm", "discriminant+one"], fitting, held)
+    assert told["discriminant+one"] > told["relative-gmm"] > 0.5
+    detector = HEAT(residual=None).fit(train)
+    assert detector.priors_ == supported(choice, fitting, held).priors
+    assert detector.priors_[1] == "discriminant+one"
+    assert detector.weights_ == (5.0, 3.0, 2.0, 2.0)
+    assert detector.choice_ is not None
+    assert detector.choice_.excess == ("gmm@one", "gmm")
 
 
 @pytest.mark.parametrize("case", ["no labels", "a class without samples", "a group that is not held out"])
-def test_where_nothing_speaks_for_it_it_does_not_hold(case: str) -> None:
+def test_where_nothing_can_be_judged_nothing_is_told(case: str) -> None:
     fitting, held = split(6)
-    assert holds("relative-gmm", fitting, held)
+    assert unseen_told(["relative-gmm"], fitting, held)
     if case == "no labels":
         fitting, held = split(6, labels=None)
     if case == "a class without samples":
@@ -239,7 +309,7 @@ def test_where_nothing_speaks_for_it_it_does_not_hold(case: str) -> None:
         fitting, held = split(6, labels=labels.where(labels != 2, 3))
     if case == "a group that is not held out":
         held = held[:1]
-    assert not holds("relative-gmm", fitting, held)
+    assert unseen_told(["relative-gmm"], fitting, held) == {}
 
 
 def test_no_more_samples_judge_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,6 +323,6 @@ def test_no_more_samples_judge_than_it_takes(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("heat_ood.heat._choice.left_out_tasks", spy)
     monkeypatch.setattr(recipe, "ENOUGH", 100)
-    assert holds("relative-gmm", *split(5))
+    assert unseen_told(["relative-gmm"], *split(5))["relative-gmm"] > 0
     assert 50 < len(used[0]) <= 100
     assert set(used[0].tolist()) == set(range(5))

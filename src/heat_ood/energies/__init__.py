@@ -14,6 +14,7 @@ from ._composition import check_excess as check_excess
 from ._composition import check_weights as check_weights
 from ._composition import excess_of as excess_of
 from ._dice import Dice
+from ._discriminant import Discriminant
 from ._ensemble import Ensemble
 from ._fdbd import FastBoundary
 from ._flat import Flat
@@ -64,6 +65,7 @@ __all__ = [
     "Calibration",
     "Composition",
     "Dice",
+    "Discriminant",
     "Energy",
     "Ensemble",
     "FastBoundary",

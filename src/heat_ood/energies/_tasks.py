@@ -12,12 +12,16 @@ from torch import Tensor
 from ..errors import Argument, InputError
 from ..features import Features, Moments, Space, working_dtype
 from ._base import CHUNK, Energy
+from ._discriminant import Discriminant
 from ._gmm import GaussianMixture
 from ._head import free_energy, logits_of
 from ._methods import create_prior
 from ._relative import RelativeMixture, as_one
 
 __all__ = ["Task", "dealt", "distortion_tasks", "left_out_tasks"]
+
+GAUSSIANS = (GaussianMixture, RelativeMixture, Discriminant)
+"""What follows from class moments alone, so that classes can be left out at little cost."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,7 @@ def dealt(train: Features, folds: int, seed: int) -> Tensor:
 
 def spaces_of(names: Sequence[str]) -> list[Space]:
     """The spaces that the Gaussian ones among these priors live in."""
-    return list(
-        dict.fromkeys(p.space for p in map(create_prior, names) if isinstance(p, GaussianMixture | RelativeMixture))
-    )
+    return list(dict.fromkeys(p.space for p in map(create_prior, names) if isinstance(p, GAUSSIANS)))
 
 
 def grouped_moments(train: Features, space: Space, group: Tensor, folds: int) -> list[Moments]:
@@ -137,17 +139,17 @@ def scorer(
         return lambda features: torch.cat(
             [free_energy(logits_of(b)[:, kept]) for b in features.only(("logits",)).batches(CHUNK)]
         )
-    if isinstance(prior, GaussianMixture | RelativeMixture):
+    if isinstance(prior, GAUSSIANS):
         known, space, some = without(moments[prior.space], fold, kept), prior.space, train[:1]
         widths, dtype = space.widths(some), working_dtype(space.blocks(some)[0])
-        mixture = prior if isinstance(prior, GaussianMixture) else prior.density
-        mixture.from_moments(known, widths, dtype)
+        main = prior.density if isinstance(prior, RelativeMixture) else prior
+        main.from_moments(known, widths, dtype)
         if isinstance(prior, RelativeMixture):
-            prior.background.from_moments(as_one(known, (mixture.white != 0).any(0)), widths, dtype)
+            prior.background.from_moments(as_one(known, (prior.density.white != 0).any(0)), widths, dtype)
         return prior.eval().score
     raise InputError(
-        f"{name} cannot be judged by classes that are left out: energy, gmm and relative-gmm can, of any layer. Leave "
-        "it out, or pass ",
+        f"{name} cannot be judged by classes that are left out: energy, gmm, relative-gmm and discriminant can, of any "
+        "layer. Leave it out, or pass ",
         Argument("folds", 0),
         ".",
     )

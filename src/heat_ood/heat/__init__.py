@@ -7,6 +7,7 @@ from ._choice import AGAINST_CONTRAST as AGAINST_CONTRAST
 from ._choice import FAMILY_WEIGHTS as FAMILY_WEIGHTS
 from ._choice import ONE_LAYER_WEIGHTS as ONE_LAYER_WEIGHTS
 from ._choice import PAPER_PRIORS as PAPER_PRIORS
+from ._choice import RELATIVES as RELATIVES
 from ._choice import default_choice as default_choice
 from ._choice import default_residual as default_residual
 from ._detector import HEAT

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..energies import Energy, left_out_tasks
+from ..energies import Energy, create_prior, left_out_tasks
 from ..errors import InputError
-from ..features import Features
+from ..features import Features, Space
 from ..metrics import auroc
 from ..residual import Residual
 
@@ -20,12 +20,13 @@ __all__ = [
     "FAMILY_WEIGHTS",
     "ONE_LAYER_WEIGHTS",
     "PAPER_PRIORS",
+    "RELATIVES",
     "Choice",
     "Residuals",
     "default_choice",
     "default_residual",
-    "holds",
     "supported",
+    "unseen_told",
 ]
 
 AUTO = "auto"
@@ -36,8 +37,15 @@ FAMILY_WEIGHTS = {"energy": 6.0, "relative": 2.0, "densities": 4.0}
 ONE_LAYER_WEIGHTS = {"energy": 3.0, "relative": 1.0, "densities": 4.0}
 """The same where there is one layer: its density stands alone against all that is far away, and counts by what exceeds
 the ordinary, where there is an energy beside it."""
+RELATIVES = ("relative", "discriminant")
+"""How the names of priors begin that set the classes against one Gaussian of everything."""
+ACROSS_WEIGHTS = {"energy": 5.0, "relative": 3.0, "densities": 4.0}
+"""The same where the relative energy is of all layers, side by side: it says what they know of the classes, and their
+densities count by what exceeds the ordinary: docs/beyond.md."""
+WIDEST = 4096
+"""So many numbers a sample may have for all layers to be read side by side: their moments are matrices of 134 MB."""
 ENOUGH = 50_000
-"""So many samples judge whether a prior holds."""
+"""So many samples judge which relative energy holds."""
 AGAINST_CONTRAST = Residual(joint=True, lam=1.0, odds=20.0, contrast_share=1.0, depth=4)
 """One residual for the whole composition, which learns to tell the data from contrast samples. Its bound and its odds
 did best, on average over four pairs of a network and its classes, by distortions and classes unseen: docs/beyond.md."""
@@ -174,12 +182,40 @@ def default_residual(priors: Sequence[str | Energy] | None, names: Sequence[str]
 
 
 def supported(choice: Choice, fitting: Features, held: Features) -> Choice:
-    """The default's choice without a relative energy that ID data does not support."""
-    found = [name for name in choice.priors if name.startswith("relative") and len(choice.priors) > 1]
-    dropped = [name for name in found if not holds(name, fitting, held)]
-    judged = fitting.labels is not None and folds_of(fitting) > 0
-    why = "it does not tell these classes from unseen ones" if judged else "too few labelled classes speak for it"
-    return choice.without(dropped, [f"{name} is left out: {why}" for name in dropped])
+    """The default's choice with the relative energy that ID data supports: of the last layer, of all layers, or none.
+
+    Judged is by classes that are left out, which flatters the layer that was trained to tell classes apart: where all
+    layers do better in spite of that, they know the classes, and ``ACROSS_WEIGHTS`` hold.
+    """
+    last = next((name for name in choice.priors if name.startswith(RELATIVES)), None)
+    if last is None or len(choice.priors) == 1:
+        return choice
+    told = unseen_told([last, *across(choice, fitting)], fitting, held)
+    best = max(told, key=lambda name: told[name], default=last)
+    if told.get(best, 0.0) <= 0.5:
+        why = "it does not tell these classes from unseen ones" if told else "too few labelled classes speak for it"
+        return choice.without([last], [f"{last} is left out: {why}"])
+    if best == last or choice.weights is None:
+        return choice
+    densities = [name for name in choice.priors if name not in ("energy", last)]
+    shares = {best: ACROSS_WEIGHTS["relative"], "energy": ACROSS_WEIGHTS["energy"]}
+    shares |= dict.fromkeys(densities, ACROSS_WEIGHTS["densities"] / len(densities))
+    priors = tuple(best if name == last else name for name in choice.priors)
+    excess = tuple(densities) if "energy" in priors else ()
+    return replace(choice, priors=priors, weights=tuple(shares[name] for name in priors), excess=excess)
+
+
+def across(choice: Choice, features: Features) -> list[str]:
+    """The relative energy of all layers side by side, if there are some with the same poolings, and not too wide."""
+    densities = [name for name in choice.priors if name.startswith("gmm")]
+    bases, layers = zip(*((base, layer) for base, _, layer in (name.partition("@") for name in densities)), strict=True)
+    names = {"gmm": "discriminant", "gmm-joint": "discriminant-joint"}
+    earlier = [layer for layer in layers if layer]
+    alike = len(set(bases)) == 1 and bases[0] in names
+    if not alike or not earlier or "" not in layers or any("+" in name for name in earlier):
+        return []
+    name = "+".join([names[bases[0]], *earlier])
+    return [name] if sum(Space(create_prior(name).reads).widths(features[:1])) <= WIDEST else []
 
 
 def folds_of(fitting: Features) -> int:
@@ -187,18 +223,19 @@ def folds_of(fitting: Features) -> int:
     return next((folds for folds in (5, 2) if (fitting.classes or 0) >= 2 * folds), 0)
 
 
-def holds(prior: str, fitting: Features, held: Features) -> bool:
-    """Whether a prior tells classes that it has not seen from those it has: left out in groups, AUROC above one half.
+def unseen_told(priors: Sequence[str], fitting: Features, held: Features) -> dict[str, float]:
+    """How well each prior tells classes that it has not seen from those it has: left out in groups, mean AUROC.
 
     The relative energy can point the wrong way, where the features were not trained on these classes (docs/beyond.md).
-    Where there are no labels, or too few classes to leave some out, nothing speaks for it.
+    Where there are no labels, or too few classes to leave some out, nothing speaks for any.
     """
     folds = folds_of(fitting)
     if not folds or fitting.labels is None:
-        return False
+        return {}
     some = torch.arange(len(fitting))[:: math.ceil(len(fitting) / ENOUGH)]
     try:
-        tasks = left_out_tasks([prior], fitting.subset(some), held, folds, seed=0)
+        tasks = left_out_tasks(priors, fitting.subset(some), held, folds, seed=0)
     except InputError:  # a class without samples
-        return False
-    return sum(auroc(task.real[:, 0], task.other[:, 0]) for task in tasks) / len(tasks) > 0.5
+        return {}
+    found = {name: [auroc(task.real[:, k], task.other[:, k]) for task in tasks] for k, name in enumerate(priors)}
+    return {name: sum(values) / len(values) for name, values in found.items()}

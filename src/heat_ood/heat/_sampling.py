@@ -18,6 +18,7 @@ from ..energies import Composition
 from ..errors import InputError
 from ..features import Features, Moments, Space, without
 from ..residual import Hybrid
+from ._choice import supported
 
 if TYPE_CHECKING:
     from ._detector import HEAT
@@ -78,7 +79,8 @@ def spaces_of(heat: HEAT, features: Features, contrast: Features | None = None) 
         return Moments(counts, zero.repeat(classes, 1), torch.eye(d).double() * counts.sum(), zero, zero, zero + 1)
 
     few = features[:PROBE].standing_for(made_up)
-    inner = heat.assembled(heat.choose(features, contrast))
+    choice = heat.choose(features, contrast)
+    inner = heat.assembled(supported(choice, *heat.split(features)) if heat.priors is None else choice)
     parts, composition = ([inner], inner.prior) if isinstance(inner, Hybrid) else ([], inner)
     assert isinstance(composition, Composition)
     for part in composition.members.values():

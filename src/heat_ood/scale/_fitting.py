@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..energies import Energy, GaussianMixture
+from ..energies import Discriminant, Energy, GaussianMixture
 from ..errors import InputError
 from ..features import Features, Space, joined, keep_moments, shards_of
 from ..heat import HEAT, spaces_of
@@ -69,7 +69,8 @@ def spaces_in(detector: Energy, features: Features, contrast: Features | None) -
     if isinstance(detector, HEAT):
         return spaces_of(detector, features, contrast)
     mixtures = (part for part in detector.modules() if isinstance(part, GaussianMixture) and part.clusters is None)
-    return list(dict.fromkeys(mixture.space for mixture in mixtures))
+    spaces = [mixture.space for mixture in mixtures]
+    return list(dict.fromkeys([detector.space] if isinstance(detector, Discriminant) else spaces))
 
 
 def keep(shards: Sequence[Path], spaces: Sequence[Space], number: int) -> dict[str, int]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..energies import bend_of, compose, excess_of
-from ..heat import FAMILY_WEIGHTS, ONE_LAYER_WEIGHTS
+from ..heat import FAMILY_WEIGHTS, ONE_LAYER_WEIGHTS, RELATIVES
 
 __all__ = ["RULES", "Rule", "family_weights", "weighted"]
 
@@ -39,7 +39,7 @@ def family_weights(names: Sequence[str], weights: Mapping[str, float]) -> Tensor
 
 
 def family_of(name: str) -> str:
-    return "energy" if name == "energy" else "relative" if name.startswith("relative") else "densities"
+    return "energy" if name == "energy" else "relative" if name.startswith(RELATIVES) else "densities"
 
 
 def one_sided(energy: float, relative: float, densities: float) -> Rule:

@@ -40,10 +40,14 @@ def library() -> dict[str, Any]:
 
 def as_setting(argument: Argument, values: Mapping[str, Any]) -> str | None:
     """``--set k=5``, where the method has such a setting."""
-    from ...registry import METHODS
+    from ...energies import find
+    from ...errors import InputError
 
-    method = METHODS.get(values["method"].partition("@")[0])
-    if method is None or argument.name not in inspect.signature(method.make).parameters:
+    try:
+        method = find(values["method"])
+    except InputError:
+        return None
+    if argument.name not in inspect.signature(method.make).parameters:
         return None
     return f"--set {argument.name}={'VALUE' if argument.value is ... else text_of(argument.value)}"
 
