@@ -42,8 +42,8 @@ RELATIVES = ("relative", "discriminant")
 ACROSS_WEIGHTS = {"energy": 5.0, "relative": 3.0, "densities": 4.0}
 """The same where the relative energy is of all layers, side by side: it says what they know of the classes, and their
 densities count by what exceeds the ordinary: docs/beyond.md."""
-WIDEST = 4096
-"""So many numbers a sample may have for all layers to be read side by side: their moments are matrices of 134 MB."""
+WIDEST = 5_000
+"""So many numbers a sample may have for all layers to be read side by side: their moments are matrices of 200 MB."""
 ENOUGH = 50_000
 """So many samples judge which relative energy holds."""
 AGAINST_CONTRAST = Residual(joint=True, lam=1.0, odds=20.0, contrast_share=1.0, depth=4)
