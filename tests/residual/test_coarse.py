@@ -12,7 +12,7 @@ from detector_data import data
 from heat_ood import HEAT
 from heat_ood.residual import Network, Residual, langevin
 from heat_ood.residual import _negatives as negatives
-from heat_ood.residual._coarse import CoarseGradient, quick_in_bfloat16
+from heat_ood.residual._coarse import INSTRUCTIONS, CoarseGradient, quick_in_bfloat16
 from heat_ood.residual._gradient import InputGradient
 
 
@@ -77,14 +77,16 @@ def test_chains_end_where_they_would() -> None:
     assert moved_by_rounding < 1e-3 * (fine - start).norm(dim=1).mean()
 
 
-def test_only_large_networks_on_processors_that_are_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
+@pytest.mark.parametrize("asked", INSTRUCTIONS)
+def test_only_large_networks_on_processors_that_are_quicker(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in INSTRUCTIONS:
+        monkeypatch.setattr(torch.cpu, name, lambda has=name == asked: has, raising=False)
     monkeypatch.setattr("heat_ood.residual._coarse.platform.machine", lambda: "x86_64")
     large = network_of(width=512, hidden=1024)
     assert quick_in_bfloat16(large) == torch.backends.mkldnn.is_available()
     assert not quick_in_bfloat16(network_of())
     assert not quick_in_bfloat16(large.double())
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, asked, lambda: False)
     assert not quick_in_bfloat16(network_of(width=512, hidden=1024))
 
 

@@ -12,6 +12,8 @@ from ._network import SLOPE, Network
 
 __all__ = ["CoarseGradient", "quick_in_bfloat16"]
 
+INSTRUCTIONS = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+"""How torch calls the questions for the instructions that make it quick."""
 LEAST = 512 * 512
 """Numbers of a matrix from which rounding it is worth its while."""
 
@@ -19,10 +21,10 @@ LEAST = 512 * 512
 def quick_in_bfloat16(network: Network) -> bool:
     """Whether this processor multiplies the network's matrices in bfloat16 faster than in float32.
 
-    Intel's since 2023 do (AMX): six times as fast on a Xeon of the fourth generation.
+    Intel's since 2023 do (AMX), six times as fast on a Xeon of the fourth generation; AMD's since 2022 (AVX-512's dot
+    products), twice as fast as oneDNN's in float32 on an EPYC of the fifth.
     """
     weight = network.layers[0].weight
-    has_tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     return (
         isinstance(weight, Tensor)
         and weight.numel() >= LEAST
@@ -30,7 +32,7 @@ def quick_in_bfloat16(network: Network) -> bool:
         and weight.device.type == "cpu"
         and platform.machine().lower() in ("x86_64", "amd64")
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        and bool(has_tiles())
+        and any(getattr(torch.cpu, name, lambda: False)() for name in INSTRUCTIONS)
     )
 
 
