@@ -223,7 +223,8 @@ def test_of_a_large_store_of_shards_a_sample_calibrates(tmp_path: Path, monkeypa
     monkeypatch.setattr(_calibration, "MOST", 80)
     some = detector.calibrate(store).calibration.scores
     assert len(some) == 80
-    assert torch.isin(some, all_scores).all()
+    # Other batches may round otherwise
+    assert (some[:, None] - all_scores).abs().min(1).values.max() < 1e-5
     assert torch.equal(detector.calibrate(merge_shards(tmp_path)).calibration.scores, some)  # always the same
     rows = _calibration.bounded(store)._rows
     assert len(torch.unique(rows)) == 80

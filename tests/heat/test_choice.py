@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from heat_ood.heat._choice import (
     AGAINST_CONTRAST,
     PAPER_PRIORS,
     Choice,
+    Residuals,
     across,
     default_choice,
     default_residual,
@@ -252,6 +254,27 @@ def test_the_relative_energy_is_the_one_that_left_out_classes_speak_for(
     assert dict(zip(found.priors, found.weights, strict=True)) == expected  # type: ignore[arg-type]
     assert found.excess == (layers if chosen == ALL else ())
     assert found.lacking == (() if why is None else (f"relative-gmm-joint is left out: {why}",))
+
+
+@pytest.mark.parametrize(
+    ("residuals", "asked"),
+    [
+        (None, True),
+        (AGAINST_CONTRAST, True),
+        ({"energy": Residual()}, True),
+        (Residual(), False),
+        ({"relative-gmm-joint": Residual()}, False),
+        ({"relative-gmm-joint": None, "energy": Residual()}, False),
+    ],
+)
+def test_it_stays_where_it_is_to_be_corrected_by_itself(
+    residuals: Residuals, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The relative energy of all layers has no density, so that no residual could correct it."""
+    monkeypatch.setattr(recipe, "unseen_told", lambda names, *_: {name: 0.8 + 0.1 * (name == ALL) for name in names})
+    found = supported(replace(DEEP, residuals=residuals), *HEAT().split(data(600, classes=6)))
+    assert (ALL in found.priors) == asked
+    assert ("relative-gmm-joint" in found.priors) != asked
 
 
 @pytest.mark.parametrize(

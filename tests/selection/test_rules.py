@@ -150,7 +150,8 @@ def test_a_rule_by_family_does_what_its_name_says(name: str) -> None:
 def test_the_rule_of_the_default_gives_the_scores_of_the_detector(
     layers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heat_ood.heat._choice.holds", lambda *_: True)
+    last_layer = {"relative-gmm-joint": 0.9}
+    monkeypatch.setattr("heat_ood.heat._choice.unseen_told", lambda *_: last_layer)
 
     def given(seed: int) -> Features:
         found = data(seed=seed)

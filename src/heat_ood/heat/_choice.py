@@ -185,12 +185,14 @@ def supported(choice: Choice, fitting: Features, held: Features) -> Choice:
     """The default's choice with the relative energy that ID data supports: of the last layer, of all layers, or none.
 
     Judged is by classes that are left out, which flatters the layer that was trained to tell classes apart: where all
-    layers do better in spite of that, they know the classes, and ``ACROSS_WEIGHTS`` hold.
+    layers do better in spite of that, they know the classes, and ``ACROSS_WEIGHTS`` hold. Where each prior is to be
+    corrected by itself it stays that of the last layer: that of all has no density to correct.
     """
     last = next((name for name in choice.priors if name.startswith(RELATIVES)), None)
     if last is None or len(choice.priors) == 1:
         return choice
-    told = unseen_told([last, *across(choice, fitting)], fitting, held)
+    instead = [] if named_alone(choice.residuals, last) else across(choice, fitting)
+    told = unseen_told([last, *instead], fitting, held)
     best = max(told, key=lambda name: told[name], default=last)
     if told.get(best, 0.0) <= 0.5:
         why = "it does not tell these classes from unseen ones" if told else "too few labelled classes speak for it"
@@ -203,6 +205,13 @@ def supported(choice: Choice, fitting: Features, held: Features) -> Choice:
     priors = tuple(best if name == last else name for name in choice.priors)
     excess = tuple(densities) if "energy" in priors else ()
     return replace(choice, priors=priors, weights=tuple(shares[name] for name in priors), excess=excess)
+
+
+def named_alone(residuals: Residuals, name: str) -> bool:
+    """Whether a residual was asked for that corrects this prior by itself, or the prior was named among them."""
+    if isinstance(residuals, Mapping):
+        return name in residuals
+    return residuals is not None and not residuals.joint
 
 
 def across(choice: Choice, features: Features) -> list[str]:
