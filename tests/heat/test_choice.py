@@ -247,7 +247,7 @@ def test_the_relative_energy_is_the_one_that_left_out_classes_speak_for(
     monkeypatch.setattr(recipe, "unseen_told", lambda names, *_: asked.append(names) or told)
     found = supported(DEEP, *HEAT().split(data(600, classes=6)))
     assert asked == [["relative-gmm-joint", ALL]]
-    weights = {"relative-gmm-joint": (6.0, 2.0), ALL: (5.0, 3.0), None: (6.0, None)}[chosen]
+    weights = {"relative-gmm-joint": (6.0, 2.0), ALL: (6.0, 4.0), None: (6.0, None)}[chosen]
     layers = ("gmm-joint@block.1", "gmm-joint")
     expected = {"energy": weights[0], chosen: weights[1], **dict.fromkeys(layers, 2.0)}
     expected.pop(None, None)
@@ -315,7 +315,7 @@ def test_where_all_layers_know_the_classes_better_they_are_taken() -> None:
     detector = HEAT(residual=None).fit(train)
     assert detector.priors_ == supported(choice, fitting, held).priors
     assert detector.priors_[1] == "discriminant+one"
-    assert detector.weights_ == (5.0, 3.0, 2.0, 2.0)
+    assert detector.weights_ == (6.0, 4.0, 2.0, 2.0)
     assert detector.choice_ is not None
     assert detector.choice_.excess == ("gmm@one", "gmm")
 

@@ -39,7 +39,7 @@ ONE_LAYER_WEIGHTS = {"energy": 3.0, "relative": 1.0, "densities": 4.0}
 the ordinary, where there is an energy beside it."""
 RELATIVES = ("relative", "discriminant")
 """How the names of priors begin that set the classes against one Gaussian of everything."""
-ACROSS_WEIGHTS = {"energy": 5.0, "relative": 3.0, "densities": 4.0}
+ACROSS_WEIGHTS = {"energy": 6.0, "relative": 4.0, "densities": 4.0}
 """The same where the relative energy is of all layers, side by side: it says what they know of the classes, and their
 densities count by what exceeds the ordinary: docs/beyond.md."""
 WIDEST = 5_000
