@@ -229,22 +229,31 @@ DEEP = Choice(("energy", "relative-gmm-joint", "gmm-joint@block.1", "gmm-joint")
 ALL = "discriminant-joint+block.1"
 
 
+POINTLESS = "it does not tell these classes from unseen ones"
+
+
 @pytest.mark.parametrize(
-    ("told", "chosen", "why"),
+    ("told", "composed", "chosen", "why"),
     [
-        ({"relative-gmm-joint": 0.8, ALL: 0.81}, ALL, None),
-        ({"relative-gmm-joint": 0.8, ALL: 0.8}, "relative-gmm-joint", None),
-        ({"relative-gmm-joint": 0.8, ALL: 0.3}, "relative-gmm-joint", None),
-        ({"relative-gmm-joint": 0.3, ALL: 0.6}, ALL, None),
-        ({"relative-gmm-joint": 0.5, ALL: 0.4}, None, "it does not tell these classes from unseen ones"),
-        ({}, None, "too few labelled classes speak for it"),
+        ({"relative-gmm-joint": 0.8, ALL: 0.81}, True, ALL, None),
+        ({"relative-gmm-joint": 0.8, ALL: 0.81}, False, "relative-gmm-joint", None),
+        ({"relative-gmm-joint": 0.8, ALL: 0.8}, True, "relative-gmm-joint", None),
+        ({"relative-gmm-joint": 0.8, ALL: 0.3}, True, "relative-gmm-joint", None),
+        ({"relative-gmm-joint": 0.3, ALL: 0.6}, True, ALL, None),
+        ({"relative-gmm-joint": 0.3, ALL: 0.6}, False, None, POINTLESS),
+        ({"relative-gmm-joint": 0.5, ALL: 0.4}, True, None, POINTLESS),
+        ({"relative-gmm-joint": 0.3, ALL: 0.4}, True, None, POINTLESS),
+        ({}, True, None, "too few labelled classes speak for it"),
     ],
 )
 def test_the_relative_energy_is_the_one_that_left_out_classes_speak_for(
-    told: dict[str, float], chosen: str | None, why: str | None, monkeypatch: pytest.MonkeyPatch
+    told: dict[str, float], composed: bool, chosen: str | None, why: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Alone, and in the composition in which it would stand."""
     asked: list[list[str]] = []
+    compared: list[tuple[Choice, Choice]] = []
     monkeypatch.setattr(recipe, "unseen_told", lambda names, *_: asked.append(names) or told)
+    monkeypatch.setattr(recipe, "told_by", lambda one, other, **_: compared.append((one, other)) or composed)
     found = supported(DEEP, *HEAT().split(data(600, classes=6)))
     assert asked == [["relative-gmm-joint", ALL]]
     weights = {"relative-gmm-joint": (6.0, 2.0), ALL: (6.0, 4.0), None: (6.0, None)}[chosen]
@@ -254,6 +263,40 @@ def test_the_relative_energy_is_the_one_that_left_out_classes_speak_for(
     assert dict(zip(found.priors, found.weights, strict=True)) == expected  # type: ignore[arg-type]
     assert found.excess == (layers if chosen == ALL else ())
     assert found.lacking == (() if why is None else (f"relative-gmm-joint is left out: {why}",))
+    for whole, usual in compared:
+        assert ALL in whole.priors
+        assert ("relative-gmm-joint" in usual.priors) == (told["relative-gmm-joint"] > 0.5)
+        assert found in (whole, usual)
+
+
+def test_a_choice_is_composed_as_its_detector_composes() -> None:
+    """Whatever stands beside its priors; but for a factor, which changes no rank."""
+    train, test = data(), data(seed=1)
+    excess = ("gmm-joint@block.1", "gmm-joint")
+    for choice in (DEEP, replace(DEEP, excess=excess), replace(DEEP, weights=None)):
+        detector = HEAT(choice.priors, choice.weights, residual=None, excess=choice.excess).fit(train)
+        held = detector.split(train)[1]
+        names = ("msp", *reversed(choice.priors))
+        parts = {**detector.composition.members, "msp": create_prior("msp").fit(train)}
+        real, other = (torch.stack([parts[n].score(f).double() for n in names], 1) for f in (held, test))
+        found = recipe.composed_of(choice, names, real, other)
+        total = sum(choice.weights or [1.0] * len(choice.priors))
+        torch.testing.assert_close(found / total, detector.score(test).double(), rtol=1e-4, atol=1e-4)
+
+
+def test_compositions_are_judged_by_classes_that_are_left_out() -> None:
+    """A prior that is noise, and weighs most, is worse than none; the same is not better than itself."""
+    fitting, held = HEAT().split(data(900, classes=6))
+    good = Choice(("energy", "gmm-joint"), (1.0, 1.0))
+    alone = unseen_told(good.priors, fitting, held)
+    best, worst = (sorted(alone, key=lambda name: sign * alone[name])[0] for sign in (-1, 1))
+    better, worse = (
+        replace(good, weights=tuple(9.0 if n == name else 0.0 for n in good.priors)) for name in (best, worst)
+    )
+    assert alone[best] > alone[worst]
+    assert recipe.told_by(better, worse, fitting=fitting, held=held)
+    assert not recipe.told_by(worse, better, fitting=fitting, held=held)
+    assert not recipe.told_by(good, good, fitting=fitting, held=held)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +315,7 @@ def test_it_stays_where_it_is_to_be_corrected_by_itself(
 ) -> None:
     """The relative energy of all layers has no density, so that no residual could correct it."""
     monkeypatch.setattr(recipe, "unseen_told", lambda names, *_: {name: 0.8 + 0.1 * (name == ALL) for name in names})
+    monkeypatch.setattr(recipe, "told_by", lambda *_, **__: True)
     found = supported(replace(DEEP, residuals=residuals), *HEAT().split(data(600, classes=6)))
     assert (ALL in found.priors) == asked
     assert ("relative-gmm-joint" in found.priors) != asked

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
-from ..energies import Energy, create_prior, left_out_tasks
+from ..energies import Energy, Task, bend_of, create_prior, excess_of, left_out_tasks
 from ..errors import InputError
 from ..features import Features, Space
 from ..metrics import auroc
@@ -185,20 +186,28 @@ def supported(choice: Choice, fitting: Features, held: Features) -> Choice:
     """The default's choice with the relative energy that ID data supports: of the last layer, of all layers, or none.
 
     Judged is by classes that are left out, which flatters the layer that was trained to tell classes apart: where all
-    layers do better in spite of that, they know the classes, and ``ACROSS_WEIGHTS`` hold. Where each prior is to be
-    corrected by itself it stays that of the last layer: that of all has no density to correct.
+    layers do better in spite of that, alone and in the composition by ``ACROSS_WEIGHTS``, they know the classes. Where
+    each prior is to be corrected by itself it stays that of the last layer: that of all has no density to correct.
     """
     last = next((name for name in choice.priors if name.startswith(RELATIVES)), None)
     if last is None or len(choice.priors) == 1:
         return choice
     instead = [] if named_alone(choice.residuals, last) else across(choice, fitting)
     told = unseen_told([last, *instead], fitting, held)
-    best = max(told, key=lambda name: told[name], default=last)
-    if told.get(best, 0.0) <= 0.5:
+    if told.get(last, 0.0) <= 0.5:
         why = "it does not tell these classes from unseen ones" if told else "too few labelled classes speak for it"
-        return choice.without([last], [f"{last} is left out: {why}"])
-    if best == last or choice.weights is None:
-        return choice
+        usual = choice.without([last], [f"{last} is left out: {why}"])
+    else:
+        usual = choice
+    best = max(told, key=lambda name: told[name], default=last)
+    if best == last or told[best] <= 0.5 or choice.weights is None:
+        return usual
+    whole = with_all(choice, last, best)
+    return whole if told_by(whole, usual, fitting=fitting, held=held) else usual
+
+
+def with_all(choice: Choice, last: str, best: str) -> Choice:
+    """The same with the relative energy of all layers in the place of the last one's, and its weights."""
     densities = [name for name in choice.priors if name not in ("energy", last)]
     shares = {best: ACROSS_WEIGHTS["relative"], "energy": ACROSS_WEIGHTS["energy"]}
     shares |= dict.fromkeys(densities, ACROSS_WEIGHTS["densities"] / len(densities))
@@ -238,13 +247,44 @@ def unseen_told(priors: Sequence[str], fitting: Features, held: Features) -> dic
     The relative energy can point the wrong way, where the features were not trained on these classes (docs/beyond.md).
     Where there are no labels, or too few classes to leave some out, nothing speaks for any.
     """
+    tasks = unseen_tasks(priors, fitting, held)
+    return {name: told_in(tasks, priors, Choice((name,), None)) for name in priors} if tasks else {}
+
+
+def told_by(one: Choice, other: Choice, *, fitting: Features, held: Features) -> bool:
+    """Whether the one's composition tells classes that it has not seen better than the other's does."""
+    names = tuple(dict.fromkeys((*one.priors, *other.priors)))
+    tasks = unseen_tasks(names, fitting, held)
+    return told_in(tasks, names, one) > told_in(tasks, names, other)
+
+
+def told_in(tasks: Sequence[Task], names: Sequence[str], choice: Choice) -> float:
+    """Mean AUROC of the choice's composition over tasks, whose energies have these names."""
+    scores = [[composed_of(choice, names, task.real, e) for e in (task.real, task.other)] for task in tasks]
+    return sum(auroc(real, other) for real, other in scores) / len(tasks)
+
+
+def composed_of(choice: Choice, names: Sequence[str], real: Tensor, energies: Tensor) -> Tensor:
+    """The choice's composition of energies, (n, K), whose names are given, standardised by those of ID samples."""
+    columns = [names.index(name) for name in choice.priors]
+    centre, spread = real[:, columns].mean(0), real[:, columns].std(0, correction=0).clamp(min=1e-12)
+    weights = real.new_tensor(choice.weights or [1.0] * len(columns))
+    inside = weights * real.new_tensor([name in choice.excess for name in choice.priors])
+    standard = (energies[:, columns] - centre) / spread
+    if not inside.any():
+        return standard @ weights
+    share = inside / inside.sum()
+    bend = bend_of((real[:, columns] - centre) / spread @ share)
+    return standard @ (weights - inside) + inside.sum() * excess_of(standard @ share, bend)
+
+
+def unseen_tasks(priors: Sequence[str], fitting: Features, held: Features) -> list[Task]:
+    """Classes that are left out, in groups; none where there are no labels or too few classes."""
     folds = folds_of(fitting)
     if not folds or fitting.labels is None:
-        return {}
+        return []
     some = torch.arange(len(fitting))[:: math.ceil(len(fitting) / ENOUGH)]
     try:
-        tasks = left_out_tasks(priors, fitting.subset(some), held, folds, seed=0)
+        return left_out_tasks(priors, fitting.subset(some), held, folds, seed=0)
     except InputError:  # a class without samples
-        return {}
-    found = {name: [auroc(task.real[:, k], task.other[:, k]) for task in tasks] for k, name in enumerate(priors)}
-    return {name: sum(values) / len(values) for name, values in found.items()}
+        return []
