@@ -297,6 +297,8 @@ def test_compositions_are_judged_by_classes_that_are_left_out() -> None:
     assert recipe.told_by(better, worse, fitting=fitting, held=held)
     assert not recipe.told_by(worse, better, fitting=fitting, held=held)
     assert not recipe.told_by(good, good, fitting=fitting, held=held)
+    few, others = HEAT().split(data(classes=3))
+    assert not recipe.told_by(better, worse, fitting=few, held=others), "too few classes to leave some out"
 
 
 @pytest.mark.parametrize(

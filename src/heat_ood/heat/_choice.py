@@ -255,7 +255,7 @@ def told_by(one: Choice, other: Choice, *, fitting: Features, held: Features) ->
     """Whether the one's composition tells classes that it has not seen better than the other's does."""
     names = tuple(dict.fromkeys((*one.priors, *other.priors)))
     tasks = unseen_tasks(names, fitting, held)
-    return told_in(tasks, names, one) > told_in(tasks, names, other)
+    return bool(tasks) and told_in(tasks, names, one) > told_in(tasks, names, other)
 
 
 def told_in(tasks: Sequence[Task], names: Sequence[str], choice: Choice) -> float:
